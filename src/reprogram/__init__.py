@@ -1,0 +1,42 @@
+"""Give a frozen image classifier other labels: a program on the input, a gradient-free mapping on the output."""
+
+from reprogram.data import ArraySplit, DataSet, load_data
+from reprogram.errors import EvidenceWarning, ReprogramError
+from reprogram.evaluation import Evaluation, evaluate
+from reprogram.frozen import Frozen
+from reprogram.mappings import bayes, make_mapping, one_to_one, random
+from reprogram.programs import Padding, Resize, Watermark, make_program
+from reprogram.reprogrammed import Predictions, Reprogrammed
+from reprogram.settings import TrainingSettings
+from reprogram.statistics import JointStatistics
+from reprogram.training import FitResult, fit
+from reprogram.zoo import list_models, load_frozen
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArraySplit",
+    "DataSet",
+    "Evaluation",
+    "EvidenceWarning",
+    "FitResult",
+    "Frozen",
+    "JointStatistics",
+    "Padding",
+    "Predictions",
+    "ReprogramError",
+    "Reprogrammed",
+    "Resize",
+    "TrainingSettings",
+    "Watermark",
+    "bayes",
+    "evaluate",
+    "fit",
+    "list_models",
+    "load_data",
+    "load_frozen",
+    "make_mapping",
+    "make_program",
+    "one_to_one",
+    "random",
+]

@@ -1,0 +1,306 @@
+"""`reprogram <verb>`: demo, fit, evaluate, predict, models, datasets."""
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from pydantic import Field
+from rich.console import Console
+from rich.table import Table
+
+from reprogram.arguments import parse, peek
+from reprogram.config import FitConfig, choose_device
+from reprogram.data import BUNDLED_DATA, load_data
+from reprogram.errors import EvidenceWarning, ReprogramError, unknown
+from reprogram.evaluation import evaluate
+from reprogram.mappings import METHODS
+from reprogram.progress import Progress, for_stream
+from reprogram.reprogrammed import Predictions, Reprogrammed
+from reprogram.runs import format_accuracy, run_fit, stored_config
+from reprogram.settings import Settings
+from reprogram.storage import read_json
+from reprogram.training import FitResult
+from reprogram.zoo import list_models
+
+RunFolder = Annotated[
+    str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN"), Field(description="Run folder or artefact folder.")
+]
+
+
+class FitCommand(FitConfig):
+    """Train a program and estimate a mapping, so that a frozen model classifies your images; fills a run folder."""
+
+    out: str | None = Field(
+        None, description="Run folder; by default runs/<data>-<program>-<mapping>, numbered if it exists."
+    )
+    resume: bool = Field(False, description="Continue the run in --out; its settings need not be repeated.")
+    config: str | None = Field(None, description="JSON file with settings, such as a run's config.json; flags go before it.")
+
+
+class DemoCommand(Settings):
+    """Teach an ImageNet network, unchanged, to read handwritten digits: five label mappings side by side."""
+
+    epochs: int = Field(5, ge=1, description="Passes over the 1,131 training digits.")
+    seed: int = Field(0, ge=0, description="Seed of all five runs.")
+    out: str | None = Field(None, description="Folder for the run folders; by default runs/demo, numbered if it exists.")
+
+
+class EvaluateCommand(Settings):
+    """Measure a run's model on labelled images: accuracy with its interval, calibration, and each class."""
+
+    run: RunFolder
+    data: str | None = Field(None, description="Data set; by default the one that the run was trained on.")
+    split: str = Field("test", description="train, val or test.")
+    batch_size: int = Field(64, ge=1, description="Images per step.")
+    device: str = Field("auto", description="auto, cpu, cuda, mps ...")
+
+
+class PredictCommand(Settings):
+    """Classify image files with a run's model, and say which source labels decided."""
+
+    run: RunFolder
+    images: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE")] = Field(description="Image files.")
+    evidence: int = Field(3, ge=0, description="Source labels to name for each image.")
+    format: Literal["text", "json"] = Field("text", description="Text for a reader, or one JSON object per image.")
+    batch_size: int = Field(64, ge=1, description="Images per step.")
+    device: str = Field("auto", description="auto, cpu, cuda, mps ...")
+
+
+class ModelsCommand(Settings):
+    """List the frozen models that can be loaded."""
+
+    pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = Field(
+        "*", description="For example 'bundled:*', 'timm:resne*' or a part of a name."
+    )
+
+
+class DatasetsCommand(Settings):
+    """List what --data takes."""
+
+
+def fit_verb(arguments: Sequence[str]) -> None:
+    """Run `reprogram fit`."""
+    default = None
+    out = peek(arguments, "--out")
+    if "--resume" in arguments:
+        if out is None:
+            raise ReprogramError("--resume needs to know which run; add --out with its folder")
+        if (Path(out) / "config.json").exists():
+            default = FitCommand.read(stored_config(Path(out)).model_dump())
+    elif (file := peek(arguments, "--config")) is not None:
+        default = FitCommand.read(read_json(Path(file), "configuration"))
+    command = parse(FitCommand, arguments, "fit", default)
+    config = FitConfig.read(command.model_dump(include=set(FitConfig.model_fields)))
+    name = Path(config.data).resolve().name if Path(config.data).is_dir() else config.data
+    folder = Path(command.out) if command.out else _unused(Path("runs") / f"{name}-{config.program}-{config.mapping}")
+    progress = for_stream()
+    try:
+        result = run_fit(config, folder, resume=command.resume, progress=progress)
+    except KeyboardInterrupt:
+        progress.say(f"interrupted; continue with: reprogram fit --resume --out {folder}")
+        raise
+    _show_result(result, folder, progress)
+
+
+def demo_verb(arguments: Sequence[str]) -> None:
+    """Run `reprogram demo`."""
+    command = parse(DemoCommand, arguments, "demo")
+    folder = Path(command.out) if command.out else _unused(Path("runs") / "demo")
+    progress = for_stream()
+    progress.say("An ImageNet network that has never seen a digit learns to read them; not one of its weights changes.\n")
+    table = Table(title="Test accuracy on handwritten digits (chance: 10 %)", title_justify="left")
+    for heading in ("mapping", "what it is"):
+        table.add_column(heading)
+    for heading in ("last epoch", "selected on val", "best on test", "seconds"):
+        table.add_column(heading, justify="right")
+    table.add_column("run folder", overflow="fold")
+    for method in ("rlm", "flm", "ilm", "blm", "blm+"):
+        config = FitConfig(mapping=method, canvas=64, image_size=32, epochs=command.epochs, seed=command.seed)
+        result = run_fit(config, folder / method, resume=True, progress=progress)
+        scores = [f"{100 * score:.1f} %" for score in result.accuracy.values() if score is not None]
+        table.add_row(method, METHODS[method].summary, *scores, f"{result.seconds:.0f}", str(folder / method))
+        progress.say("")
+    console = Console(highlight=False)
+    console.width = max(console.width, 132) if not console.is_terminal else console.width
+    console.print(table)
+    progress.say(f"\nNext: reprogram evaluate {folder / 'blm+'}   or your own images: reprogram fit --data FOLDER")
+
+
+def evaluate_verb(arguments: Sequence[str]) -> None:
+    """Run `reprogram evaluate`."""
+    command = parse(EvaluateCommand, arguments, "evaluate")
+    model = _load(command.run, command.device)
+    data = stored_config(Path(command.run)).load_data() if command.data is None else load_data(command.data)
+    if data.classes != model.classes:
+        raise ReprogramError(
+            f"data {data.name!r} has the classes {_shortened(data.classes)}, but the model has {_shortened(model.classes)}; "
+            "evaluate on folders with the same class names"
+        )
+    if command.split not in ("train", "val", "test"):
+        raise unknown("split", command.split, ("train", "val", "test"))
+    split = getattr(data, command.split)
+    if split is None:
+        raise ReprogramError(f"data {data.name!r} has no val split; choose train or test")
+    progress = for_stream()
+    evaluation = evaluate(model, split, batch_size=command.batch_size, progress=progress)
+    table = Table()
+    table.add_column("class")
+    for heading in ("images", "correct", "accuracy"):
+        table.add_column(heading, justify="right")
+    for name, images, correct in evaluation.per_class():
+        table.add_row(name, str(images), str(correct), f"{100 * correct / images:.1f} %" if images else "-")
+    Console(highlight=False).print(table)
+    progress.say(f"accuracy on {data.name} ({command.split}): {format_accuracy(evaluation.correct, evaluation.n)}")
+    progress.say(f"expected calibration error: {evaluation.calibration_error():.3f}")
+
+
+def predict_verb(arguments: Sequence[str]) -> None:
+    """Run `reprogram predict`."""
+    command = parse(PredictCommand, arguments, "predict")
+    if not command.images:
+        raise ReprogramError("no image was given to predict; write reprogram predict RUN IMAGE [IMAGE ...]")
+    model = _load(command.run, command.device)
+    predictions = model.predict(command.images, evidence=command.evidence, batch_size=command.batch_size)
+    lines = _json_lines if command.format == "json" else _text_lines
+    print("\n".join(lines(command.images, predictions)))
+
+
+def models_verb(arguments: Sequence[str]) -> None:
+    """Run `reprogram models`."""
+    command = parse(ModelsCommand, arguments, "models")
+    names = list_models(command.pattern)
+    if not names:
+        raise ReprogramError(f"no model matches {command.pattern!r}; try 'timm:resne*' or 'bundled:*'")
+    print("\n".join(names))
+
+
+def datasets_verb(arguments: Sequence[str]) -> None:
+    """Run `reprogram datasets`."""
+    parse(DatasetsCommand, arguments, "datasets")
+    rows = {
+        **BUNDLED_DATA,
+        "FOLDER (with splits)": "train/<class>/*.jpg, test/<class>/*.jpg and, if you have one, val/<class>/*.jpg",
+        "FOLDER (without)": "<class>/*.jpg; a fifth of each class is set aside for testing, chosen by --seed",
+    }
+    width = max(map(len, rows))
+    print("\n".join(f"{name:<{width}}  {text}" for name, text in rows.items()))
+
+
+VERBS: dict[str, Callable[[Sequence[str]], None]] = {
+    "demo": demo_verb,
+    "fit": fit_verb,
+    "evaluate": evaluate_verb,
+    "predict": predict_verb,
+    "models": models_verb,
+    "datasets": datasets_verb,
+}
+_SCHEMAS = (DemoCommand, FitCommand, EvaluateCommand, PredictCommand, ModelsCommand, DatasetsCommand)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Dispatch to a verb; a user's mistake becomes one sentence on standard error and exit code 2."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.showwarning = _show_warning
+    try:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(_overview())
+        elif arguments[0] == "--version":
+            from reprogram import __version__
+
+            print(f"reprogram {__version__}")
+        elif arguments[0] not in VERBS:
+            raise unknown("verb", arguments[0], VERBS)
+        else:
+            VERBS[arguments[0]](arguments[1:])
+    except ReprogramError as error:
+        print(f"reprogram: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _overview() -> str:
+    lines = [
+        "usage: reprogram VERB [FLAGS]",
+        "",
+        "Give a frozen image model new labels, without changing a weight of it.",
+        "",
+    ]
+    lines += [f"  {verb:<9} {(schema.__doc__ or '').strip()}" for verb, schema in zip(VERBS, _SCHEMAS, strict=True)]
+    return "\n".join([*lines, "", "reprogram VERB --help explains every flag."])
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    if issubclass(category, EvidenceWarning):
+        print(f"reprogram: warning: {message}", file=sys.stderr)
+
+
+def _show_result(result: FitResult, folder: Path, progress: Progress) -> None:
+    names = {
+        "last": "last epoch",
+        "selected": f"selected on validation (epoch {result.selected_epoch})",
+        "best_on_test": "best on test (the published protocol; optimistic)",
+    }
+    progress.say("\ntest accuracy")
+    for key, value in result.accuracy.items():
+        progress.say(f"  {names[key]:<50} {'-' if value is None else f'{100 * value:.1f} %'}")
+    low, high = result.interval
+    progress.say(f"  {'95 % interval of the saved model':<50} {100 * low:.1f} to {100 * high:.1f} %")
+    progress.say(f"\nrun folder {folder}\nclassify an image: reprogram predict {folder} IMAGE")
+
+
+def _load(run: str, device: str) -> Reprogrammed:
+    if not Path(run).is_dir():
+        raise ReprogramError(f"run {run!r} is not a folder; give a run folder or an artefact folder")
+    return Reprogrammed.load(run).to(choose_device(device))
+
+
+def _text_lines(images: Sequence[str], predictions: Predictions) -> list[str]:
+    confidence = predictions.probabilities.max(1).values.tolist()
+    lines = []
+    for image, label, share, reasons in zip(images, predictions.labels, confidence, predictions.evidence, strict=True):
+        lines.append(f"{image}: {label} ({100 * share:.1f} %)")
+        lines += [f"    {reason.weight:.3f} x {reason.logit:+.2f}  {reason.source}" for reason in reasons]
+    return lines
+
+
+def _json_lines(images: Sequence[str], predictions: Predictions) -> list[str]:
+    lines = []
+    for row, image in enumerate(images):
+        content = {
+            "image": image,
+            "label": predictions.labels[row],
+            "probability": float(predictions.probabilities[row].max()),
+            "evidence": [
+                {
+                    "source": reason.source,
+                    "weight": reason.weight,
+                    "logit": reason.logit,
+                    "contribution": reason.contribution,
+                }
+                for reason in predictions.evidence[row]
+            ],
+        }
+        lines.append(json.dumps(content, ensure_ascii=False))
+    return lines
+
+
+def _shortened(classes: Sequence[str]) -> str:
+    return ", ".join(classes[:4]) + (f" ... ({len(classes)} in all)" if len(classes) > 4 else "")
+
+
+def _unused(folder: Path) -> Path:
+    """The folder itself, or the first free one of folder-2, folder-3, ..."""
+    candidate, number = folder, 1
+    while candidate.exists():
+        number += 1
+        candidate = folder.with_name(f"{folder.name}-{number}")
+    return candidate

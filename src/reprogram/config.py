@@ -1,0 +1,137 @@
+"""The one schema of a run: what `reprogram fit` takes as flags, `--config` reads and `config.json` holds."""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from reprogram.data import DataSet, load_data
+from reprogram.errors import ReprogramError
+from reprogram.frozen import Frozen
+from reprogram.mappings import make_mapping
+from reprogram.programs import Program, make_program
+from reprogram.randomness import derived_seed
+from reprogram.reprogrammed import Reprogrammed
+from reprogram.settings import TrainingSettings
+from reprogram.zoo import load_frozen
+
+
+class FitConfig(TrainingSettings):
+    """A run: a frozen model, a data set, a program, a mapping, and how to train."""
+
+    model: str = Field("bundled:efficientnet_lite0", description="Frozen model, source:name; see `reprogram models`.")
+    pretrained: bool = Field(True, description="Trained weights (timm and torchvision download them), or random ones.")
+    weights: str | None = Field(None, description="State dict file for the model, safetensors or a plain torch file.")
+    data: str = Field("digits", description="`digits`, or an image folder; see `reprogram datasets`.")
+    program: str = Field("padding", description="Program on the input: padding, watermark or none.")
+    mapping: str = Field("blm+", description="Label mapping: rlm, flm, ilm, blm, blm+, linear, sigmoid or none.")
+    image_size: int | None = Field(
+        None,
+        ge=1,
+        description="Side of the image inside a padding program; by default 32 for tiny images, else 4/7 of the canvas.",
+    )
+    canvas: int | None = Field(
+        None, ge=8, description="Side of the square that the model receives; by default its own input size."
+    )
+    frame: int | None = Field(
+        None, ge=1, description="Width of a watermark's free outer frame; by default every pixel is free."
+    )
+    smoothing: float = Field(1.0, ge=0, description="λ of blm and blm+.")
+    top_ratio: float | Literal["all"] = Field(
+        0.15, description="α of blm+: K = α · classes labels count per image; or `all`."
+    )
+    refresh: Literal["never", "fresh", "reuse"] | None = Field(
+        None,
+        description="Estimate the mapping once, by a fresh pass per epoch, or from each epoch's outputs; by default as published.",
+    )
+    optimal: bool = Field(False, description="One-to-one mappings by exact assignment instead of greedily.")
+    val_fraction: float = Field(
+        0.1, ge=0, lt=1, description="Share of the training images for validation, where the data brings none."
+    )
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps ...")
+
+    def load_data(self) -> DataSet:
+        """The data set, with a validation split."""
+        return load_data(self.data, seed=self.seed).with_validation(self.val_fraction, self.seed)
+
+    def load_frozen(self) -> Frozen:
+        """The frozen model."""
+        return load_frozen(
+            self.model, pretrained=self.pretrained, weights=self.weights, seed=derived_seed(self.seed, "weights")
+        )
+
+    def make_program(self, frozen: Frozen, data: DataSet) -> Program:
+        """The program, with the sizes that the model and the images ask for where none are given."""
+        settings: dict[str, object] = {
+            "canvas": self.canvas or frozen.input_size,
+            "mean": frozen.mean.flatten().tolist(),
+            "std": frozen.std.flatten().tolist(),
+        }
+        if self.program == "padding":
+            settings["image_size"] = self.image_size or default_image_size(
+                data.train.native_size(), self.canvas or frozen.input_size
+            )
+        elif self.image_size is not None:
+            raise ReprogramError(
+                f"image_size = {self.image_size} was given, but only program padding takes it; leave it out"
+            )
+        if self.program == "watermark":
+            settings["frame"] = self.frame
+        elif self.frame is not None:
+            raise ReprogramError(f"frame = {self.frame} was given, but only program watermark takes it; leave it out")
+        return make_program(self.program, **settings)
+
+    def build(self, frozen: Frozen, data: DataSet) -> Reprogrammed:
+        """Program, frozen model and mapping together, on the device."""
+        mapping = make_mapping(
+            self.mapping,
+            frozen.labels,
+            data.classes,
+            smoothing=self.smoothing,
+            top_ratio=self.top_ratio,
+            refresh=self.refresh,
+            optimal=self.optimal,
+            seed=derived_seed(self.seed, "mapping"),
+        )
+        model = Reprogrammed(self.make_program(frozen, data), frozen, mapping, data.classes)
+        model.to(choose_device(self.device))
+        check_canvas(model)
+        return model
+
+
+def default_image_size(native: int, canvas: int) -> int:
+    """The paper's sizes, 32 for images of at most 32 pixels and 128 for others, carried over to a canvas other than 224.
+
+    >>> default_image_size(32, 224), default_image_size(500, 224), default_image_size(8, 64), default_image_size(8, 48)
+    (32, 128, 32, 24)
+    """
+    return min(32, canvas // 2) if native <= 32 else max(1, canvas * 4 // 7)
+
+
+def choose_device(name: str) -> torch.device:
+    """Read a device name; `auto` takes the best there is."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise ReprogramError(
+            f"device {name!r} is not available here; choose auto, cpu, or a device that torch sees"
+        ) from None
+    return device
+
+
+@torch.no_grad()
+def check_canvas(model: Reprogrammed) -> None:
+    """Send one blank canvas through the frozen model, to learn now and not in an epoch that it is refused."""
+    canvas = model.program.canvas
+    try:
+        model.frozen(torch.zeros(1, 3, canvas, canvas, device=model.device))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0][:160]
+        raise ReprogramError(
+            f"{model.frozen.name} does not take a canvas of {canvas} ({reason}); use its own size, {model.frozen.input_size}"
+        ) from None

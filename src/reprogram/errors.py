@@ -1,0 +1,38 @@
+"""The one kind of error a user of the library can cause, and how it names the nearest right word."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class ReprogramError(ValueError):
+    """A mistake that the caller can mend.
+
+    Its text is one sentence that names what was given, what was expected and what to do. The command line
+    prints that sentence and exits with code 2; a library user catches it as the `ValueError` that it is.
+    """
+
+
+class EvidenceWarning(UserWarning):
+    """A target class has no evidence in the statistics, so its column of the mapping is a guess."""
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """Return a clause that proposes the known word closest to `given`, or an empty string.
+
+    >>> nearest("paddin", ["padding", "watermark"])
+    "; did you mean 'padding'?"
+    >>> nearest("zebra", ["padding", "watermark"])
+    ''
+    """
+    matches = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def unknown(kind: str, given: str, known: Iterable[str]) -> ReprogramError:
+    """Build the error for a name that is in no table: what was given, the nearest name, and all there are.
+
+    >>> str(unknown("program", "paddin", ["padding", "none"]))
+    "program 'paddin' is not known; did you mean 'padding'? (known: padding, none)"
+    """
+    names = list(known)
+    return ReprogramError(f"{kind} {given!r} is not known{nearest(given, names)} (known: {', '.join(names)})")

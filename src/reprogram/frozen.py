@@ -1,0 +1,120 @@
+"""f_pre: a trained classifier that stays exactly as it is, with what is needed to feed it and to read its answer."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from reprogram.errors import ReprogramError
+from reprogram.images import Interpolation, as_rgb, resize
+
+
+class Frozen(nn.Module):
+    """A classifier whose weights nobody may change: module + normalisation + input size + source label names.
+
+    The module is switched to evaluation, its parameters stop asking for gradients, and it is held beside this object
+    instead of registered in it. So `parameters()` and `state_dict()` are empty, no optimiser and no artefact can ever
+    contain a source weight, and `train()` on an enclosing module does not reach its batch-norm statistics. `to(device)`
+    moves it all the same.
+
+    Args:
+        module: any `nn.Module` that maps (N, 3, S, S) to logits (N, k_S).
+        mean: per-channel mean of its input normalisation, for pixels in [0, 1].
+        std: per-channel deviation of the same.
+        input_size: the side S that it was trained for.
+        labels: its k_S source label names; numbered where nobody knows them.
+        interpolation: how images are brought to `input_size`.
+        spec: how `load_frozen` can make it again (written into artefacts); empty for a module of the user's own.
+
+    >>> frozen = Frozen(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 5)), input_size=8)
+    >>> frozen.logits(torch.rand(2, 3, 20, 30)).shape, frozen.labels[4], list(frozen.parameters())
+    (torch.Size([2, 5]), 'label 4', [])
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        mean: Sequence[float] = (0.0, 0.0, 0.0),
+        std: Sequence[float] = (1.0, 1.0, 1.0),
+        input_size: int = 224,
+        labels: Sequence[str] | None = None,
+        interpolation: Interpolation = "bilinear",
+        spec: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        object.__setattr__(self, "module", module.eval().requires_grad_(False))
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(3, 1, 1), persistent=False)
+        self.input_size, self.interpolation = input_size, interpolation
+        self.spec = dict(spec or {})
+        self.k_source = self._count_outputs()
+        self.labels = list(labels) if labels is not None else [f"label {index}" for index in range(self.k_source)]
+        if len(self.labels) != self.k_source:
+            raise ReprogramError(
+                f"{len(self.labels)} source labels were given for a model with {self.k_source} outputs; "
+                "give one name for each output, in their order"
+            )
+        self._fingerprint: str | None = None
+
+    module: nn.Module
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map what a program returns, (N, 3, S, S) and already normalised, to logits (N, k_S). Gradients flow to x."""
+        return self.module(x)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def logits(self, images: Tensor) -> Tensor:
+        """Map images (N, C, H, W) in [0, 1], or uint8, of any size to source logits (N, k_S): resize, normalise, run."""
+        pixels = resize(as_rgb(images.to(self.mean.device)), self.input_size, self.interpolation)
+        return self(  # type: ignore[no-any-return]
+            (pixels - self.mean) / self.std
+        )
+
+    @property
+    def name(self) -> str:
+        """The name that `load_frozen` knows it by, or the class name of the user's own module."""
+        return str(self.spec.get("name") or type(self.module).__name__)
+
+    @property
+    def parameter_count(self) -> int:
+        """How many frozen numbers the model has."""
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over names, shapes and bytes of all weights and buffers: two models share it only if they are equal."""
+        if self._fingerprint is None:
+            digest = hashlib.sha256()
+            for key, tensor in self.module.state_dict().items():
+                digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+                digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode, whatever the enclosing module does."""
+        return super().train(False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self.module._apply(fn)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    @torch.no_grad()
+    def _count_outputs(self) -> int:
+        weight = next(self.module.parameters(), self.mean)
+        blank = torch.zeros(1, 3, self.input_size, self.input_size, device=weight.device, dtype=weight.dtype)
+        output = self.module(blank)
+        if not isinstance(output, Tensor) or output.ndim != 2:
+            found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+            raise ReprogramError(
+                f"the model answers an image with {found}, but logits (N, k_S) are expected; "
+                "wrap it in a module that returns them"
+            )
+        return output.shape[1]

@@ -1,0 +1,106 @@
+"""Pictures as tensors: any mode or dtype in, RGB out; and the one resize that the library uses."""
+
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+from torch.nn import functional as F
+
+from reprogram.errors import ReprogramError
+
+Interpolation = Literal["bilinear", "bicubic"]
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+_RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+
+
+def as_rgb(images: Tensor) -> Tensor:
+    """Turn a batch of any channel count or pixel type into float32 RGB in [0, 1].
+
+    Args:
+        images: (N, C, H, W) with C = 1 (grey), 2 (grey, alpha), 3 (RGB) or 4 (RGB, alpha). uint8 counts as 0..255,
+            floating point as 0..1. Transparent pixels are laid over white.
+
+    Returns:
+        (N, 3, H, W) float32.
+
+    Raises:
+        ReprogramError: the shape is another one, or a pixel is NaN or outside [0, 1].
+
+    >>> as_rgb(torch.full((2, 1, 4, 4), 255, dtype=torch.uint8)).shape
+    torch.Size([2, 3, 4, 4])
+    """
+    if images.ndim != 4 or images.shape[1] not in (1, 2, 3, 4):
+        raise ReprogramError(
+            f"images have shape {tuple(images.shape)}, but a batch (N, C, H, W) with 1 to 4 channels is expected; "
+            "add the batch dimension or move the channels to the second place"
+        )
+    if images.dtype == torch.uint8:
+        images = images.float() / 255
+    elif images.is_floating_point():
+        images = images.float()
+        if images.numel():
+            low, high = (bound.item() for bound in torch.aminmax(images))
+            if not (low >= 0 and high <= 1):
+                found = "NaN" if low != low else f"values from {low:g} to {high:g}"
+                raise ReprogramError(
+                    f"images hold {found}, but pixels in [0, 1] (or uint8 in 0..255) are expected; "
+                    "scale them, and leave the normalisation to the program"
+                )
+    else:
+        raise ReprogramError(f"images are {images.dtype}, but uint8 or floating point is expected; convert them first")
+    channels = images.shape[1]
+    if channels in (2, 4):
+        colour, alpha = images[:, :-1], images[:, -1:]
+        images = colour * alpha + (1 - alpha)
+    return images.expand(-1, 3, -1, -1) if channels < 3 else images
+
+
+def resize(images: Tensor, size: int, interpolation: Interpolation = "bilinear") -> Tensor:
+    """Bring a float batch to `size` × `size` (both sides, aspect not kept); the right size passes through untouched."""
+    if images.shape[-2:] == (size, size):
+        return images
+    resized = F.interpolate(images, (size, size), mode=interpolation, antialias=True, align_corners=False)
+    return resized.clamp(0, 1)  # bicubic overshoots
+
+
+def read_image(path: str | Path, size: int | None = None, interpolation: Interpolation = "bilinear") -> Tensor:
+    """Decode one file as an RGB uint8 tensor (3, H, W), upright, and `size` × `size` where a size is given."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(path) as opened:
+                return pil_to_tensor(opened, size, interpolation)
+    except FileNotFoundError:
+        raise ReprogramError(f"image {str(path)!r} does not exist; check the path") from None
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = str(error).split("\n")[0]
+        raise ReprogramError(
+            f"image {str(path)!r} cannot be decoded ({reason}); replace it or take it out of the folder"
+        ) from None
+
+
+def pil_to_tensor(picture: Image.Image, size: int | None = None, interpolation: Interpolation = "bilinear") -> Tensor:
+    """Convert a PIL image of any mode to an RGB uint8 tensor (3, H, W); EXIF rotation applied, alpha over white."""
+    picture = _rgb(ImageOps.exif_transpose(picture))
+    if size is not None and picture.size != (size, size):
+        picture = picture.resize((size, size), _RESAMPLING[interpolation])
+    return torch.from_numpy(np.array(picture, dtype=np.uint8)).permute(2, 0, 1).contiguous()
+
+
+def _rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode == "RGB":
+        return picture
+    if picture.mode.startswith("I") or picture.mode == "F":  # 16-bit greyscale; PIL's own convert() would clip it
+        levels: np.ndarray[Any, Any] = np.asarray(picture, dtype=np.float64)
+        top = (
+            1.0 if picture.mode == "F" and levels.max(initial=0) <= 1 else 255.0 if levels.max(initial=0) <= 255 else 65535.0
+        )
+        return Image.fromarray(np.clip(levels * (255 / top) + 0.5, 0, 255).astype(np.uint8)).convert("RGB")
+    if "A" in picture.mode or "a" in picture.mode or "transparency" in picture.info:
+        overlay = picture.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", overlay.size, "white"), overlay).convert("RGB")
+    return picture.convert("RGB")

@@ -1,0 +1,184 @@
+"""Reprogrammed = program + frozen model + mapping: a classifier for the target labels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from reprogram.errors import ReprogramError
+from reprogram.frozen import Frozen
+from reprogram.images import pil_to_tensor, read_image
+from reprogram.mappings import Mapping, make_mapping
+from reprogram.programs import Program, make_program
+from reprogram.storage import read_json, read_tensors, write_folder, write_json, write_tensors
+from reprogram.zoo import load_frozen
+
+FORMAT = 1
+Pictures = Tensor | Sequence[str | Path | Image.Image]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One source label's part in a prediction: its weight in ω, its logit, and their product."""
+
+    source: str
+    weight: float
+    logit: float
+
+    @property
+    def contribution(self) -> float:
+        """Weight × logit; over all source labels these add up to the target logit."""
+        return self.weight * self.logit
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a reprogrammed model says about N images.
+
+    Attributes:
+        labels: N target class names.
+        indices: (N,) their numbers.
+        probabilities: (N, k_T) softmax of the target logits.
+        evidence: for each image, the source labels that decided it, the largest |weight × logit| first.
+    """
+
+    labels: list[str]
+    indices: Tensor
+    probabilities: Tensor
+    evidence: list[list[Evidence]]
+
+
+class Reprogrammed(nn.Module):
+    """A frozen model that serves other labels.
+
+    Args:
+        program: what is done to the images; its θ is the only trained part (learned mappings aside).
+        frozen: the source model, never changed.
+        mapping: source logits → target logits.
+        classes: the k_T target class names.
+    """
+
+    def __init__(self, program: Program, frozen: Frozen, mapping: Mapping, classes: Sequence[str]) -> None:
+        super().__init__()
+        if mapping.weights.shape != (frozen.k_source, len(classes)):
+            raise ReprogramError(
+                f"a mapping of shape {tuple(mapping.weights.shape)} was given for {frozen.k_source} source labels and "
+                f"{len(classes)} classes; make it with make_mapping(name, frozen.labels, classes)"
+            )
+        self.program, self.frozen, self.mapping, self.classes = program, frozen, mapping, tuple(classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images (N, C, H, W) in [0, 1], or uint8, to target logits (N, k_T): f_out(f_pre(f_in(x)))."""
+        return self.mapping(self.source_logits(images))  # type: ignore[no-any-return]
+
+    def source_logits(self, images: Tensor) -> Tensor:
+        """Map images to the frozen model's logits (N, k_S) under the program: f_pre(f_in(x))."""
+        return self.frozen(self.program(images.to(self.device)))  # type: ignore[no-any-return]
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.program.mean.device
+
+    @torch.no_grad()
+    def predict(self, images: Pictures, *, evidence: int = 3, batch_size: int = 64) -> Predictions:
+        """Classify images and say why.
+
+        Args:
+            images: a batch (N, C, H, W), or a list of file paths and PIL images.
+            evidence: how many source labels to name for each image.
+            batch_size: how many images go through the model at once.
+        """
+        batches = [images[start : start + batch_size] for start in range(0, len(images), batch_size)]
+        labels: list[str] = []
+        probabilities: list[Tensor] = []
+        reasons: list[list[Evidence]] = []
+        for batch in batches:
+            source = self.source_logits(self._tensor(batch)).float()
+            target = self.mapping(source)
+            best = target.argmax(1)
+            labels += [self.classes[index] for index in best.tolist()]
+            probabilities.append(target.softmax(1).cpu())
+            reasons += self._evidence(source, best, evidence)
+        together = torch.cat(probabilities) if probabilities else torch.empty(0, len(self.classes))
+        return Predictions(labels, together.argmax(1), together, reasons)
+
+    def save(self, folder: str | Path) -> None:
+        """Write `artefact.json` and `artefact.safetensors` (θ, ω and J; no source weight) into a folder of their own."""
+
+        def fill(fresh: Path) -> None:
+            content = {
+                "format": FORMAT,
+                "reprogram": version("reprogram"),
+                "classes": list(self.classes),
+                "program": self.program.config(),
+                "frozen": {**self.frozen.spec, "fingerprint": self.frozen.fingerprint, "k_source": self.frozen.k_source},
+                "mapping": self.mapping.config(),
+            }
+            write_json(fresh / "artefact.json", content)
+            write_tensors(fresh / "artefact.safetensors", self.state_dict())
+
+        write_folder(Path(folder), fill)
+
+    @classmethod
+    def load(cls, folder: str | Path, frozen: Frozen | None = None) -> "Reprogrammed":
+        """Read what `save` wrote.
+
+        Args:
+            folder: the artefact, or a run folder that contains one.
+            frozen: the source model; by default it is loaded again by its name. Needed where it was your own module.
+
+        Raises:
+            ReprogramError: there is no artefact, or the source model is not the one it was made with.
+        """
+        path = Path(folder)
+        path = path / "artefact" if (path / "artefact").is_dir() else path
+        content = read_json(path / "artefact.json", "artefact")
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ReprogramError(f"{str(path)!r} is not an artefact of format {FORMAT}; make it again with this version")
+        source = dict(content["frozen"])
+        expected = source.pop("fingerprint")
+        k_source = source.pop("k_source")
+        if frozen is None:
+            if not source.get("name"):
+                raise ReprogramError(
+                    f"artefact {str(path)!r} was made with a model of your own (k_S = {k_source}); "
+                    "load it from Python with Reprogrammed.load(folder, frozen=Frozen(module, ...))"
+                )
+            frozen = load_frozen(**source)
+        if frozen.fingerprint != expected:
+            raise ReprogramError(
+                f"artefact {str(path)!r} was made with a source model of fingerprint {expected[:12]}, but {frozen.name} has "
+                f"{frozen.fingerprint[:12]}; give the weights that it was made with"
+            )
+        classes = content["classes"]
+        mapping = make_mapping(source_labels=frozen.labels, classes=classes, **content["mapping"])
+        model = cls(make_program(**content["program"]), frozen, mapping, classes)
+        tensors, _ = read_tensors(path / "artefact.safetensors", "artefact")
+        try:
+            model.load_state_dict(tensors)
+        except RuntimeError:
+            raise ReprogramError(
+                f"the tensors of artefact {str(path)!r} do not fit its description; make it again"
+            ) from None
+        return model
+
+    def _tensor(self, batch: Pictures) -> Tensor:
+        if isinstance(batch, Tensor):
+            return batch
+        size, how = self.program.image_size, self.program.interpolation
+        return torch.stack(
+            [pil_to_tensor(x, size, how) if isinstance(x, Image.Image) else read_image(x, size, how) for x in batch]
+        )
+
+    def _evidence(self, source: Tensor, best: Tensor, count: int) -> list[list[Evidence]]:
+        weights = self.mapping.weights.T[best]
+        order = (weights * source).abs().topk(min(count, source.shape[1]), dim=1).indices
+        rows = zip(order.tolist(), weights.gather(1, order).tolist(), source.gather(1, order).tolist(), strict=True)
+        return [
+            [Evidence(self.frozen.labels[i], weight, logit) for i, weight, logit in zip(*row, strict=True)] for row in rows
+        ]

@@ -1,0 +1,81 @@
+"""Files that are either whole or not there: each is written beside its place and then moved into it."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from reprogram.errors import ReprogramError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file in one step."""
+    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace a JSON file in one step."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path, what: str) -> Any:
+    """Read a JSON file, or say in one sentence that there is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ReprogramError(f"{what} {str(path)!r} does not exist; check the path") from None
+    except (OSError, ValueError) as error:
+        raise ReprogramError(f"{what} {str(path)!r} is not a readable JSON file ({error}); write it again") from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Any = None) -> None:
+    """Replace a safetensors file in one step; `header` is any JSON value that belongs to the tensors."""
+    contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+    _replace(path, lambda temporary: save_file(contiguous, temporary, metadata={"header": json.dumps(header)}))
+
+
+def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], Any]:
+    """Read what `write_tensors` wrote: the tensors and the header."""
+    if not path.is_file():
+        raise ReprogramError(f"{what} {str(path)!r} does not exist; check the path")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, json.loads((file.metadata() or {})["header"])  # noqa: SIM118
+    except Exception as error:  # a file of another kind fails in many ways, all meaning the same to the caller
+        raise ReprogramError(f"{what} {str(path)!r} is damaged or of another kind ({type(error).__name__})") from None
+
+
+def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+    """Replace a folder: `fill` writes into a new one beside it, which takes its place only when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        fill(fresh)
+        fresh.chmod(0o755)
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+            os.replace(path, old / path.name)
+            os.replace(fresh, path)
+            shutil.rmtree(old)
+        else:
+            os.replace(fresh, path)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+
+
+def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

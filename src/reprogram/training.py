@@ -1,0 +1,281 @@
+"""`fit`: one loop for every program and mapping. The four steps of the paper's Algorithm 1 stand in `_train_epoch`."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from reprogram.checkpoints import read_checkpoint, write_checkpoint
+from reprogram.data import DataSet, Split
+from reprogram.errors import ReprogramError
+from reprogram.evaluation import Evaluation, accuracy_interval, autocast, evaluate
+from reprogram.mappings import EstimatedMapping, LearnedMapping
+from reprogram.progress import Progress
+from reprogram.randomness import generator
+from reprogram.reprogrammed import Reprogrammed
+from reprogram.settings import Schedule, TrainingSettings
+from reprogram.statistics import JointStatistics
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a fit has found.
+
+    Attributes:
+        accuracy: test accuracy `last` (final epoch), `selected` (the epoch with the best validation accuracy; None without
+            a validation set) and `best_on_test` (the maximum over epochs, the published protocol, an optimistic number).
+        selected_epoch: the epoch that the model was left at, counted from 1.
+        records: one dictionary per epoch, as in `metrics.jsonl`.
+        test: the test predictions of the model as it was left.
+        seconds: time of all epochs.
+    """
+
+    accuracy: dict[str, float | None]
+    selected_epoch: int
+    records: list[dict[str, Any]]
+    test: Evaluation
+    seconds: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the test accuracy of the model as it was left."""
+        return accuracy_interval(self.test.correct, self.test.n)
+
+
+def fit(
+    model: Reprogrammed,
+    data: DataSet,
+    settings: TrainingSettings | None = None,
+    *,
+    checkpoint: Path | None = None,
+    progress: Progress | None = None,
+    on_epoch: Any = None,
+    **overrides: Any,
+) -> FitResult:
+    """Train the program and estimate the mapping, in place.
+
+    Args:
+        model: left at the epoch with the best validation accuracy, or at the last one without a validation set.
+        data: its validation split is used to select the epoch; see `DataSet.with_validation`.
+        settings: how to train; single settings may also be given by keyword: `fit(model, data, epochs=5)`.
+        checkpoint: a file that is replaced after each epoch. If it exists, the fit continues from it, to the bit.
+        progress: where to show progress; silent by default.
+        on_epoch: called with all records so far after each epoch.
+        **overrides: fields of `TrainingSettings`.
+    """
+    settings = TrainingSettings.read({**(settings or TrainingSettings()).model_dump(), **overrides})
+    progress = progress or Progress()
+    for part in filter(None, (data.train, data.val, data.test)):  # decode first: bad files stop the run before any work
+        part.pixels(model.program.image_size, model.program.interpolation, progress)
+    run = _Run(model, settings, len(data.train))
+    if checkpoint is not None and checkpoint.exists():
+        run.restore(checkpoint)
+    for epoch in range(len(run.records), run.epochs):
+        started = time.perf_counter()
+        change = _refresh_mapping(run, data.train, epoch, progress)
+        outcome = _train_epoch(run, data.train, epoch, progress) if run.trainable else _NOTHING_TRAINED
+        accuracy: dict[str, float | None] = {"train": outcome.accuracy}
+        for name, split in (("val", data.val), ("test", data.test)):
+            accuracy[name] = run.evaluate(split, progress, name).accuracy if split is not None else None
+        run.records.append(
+            {
+                "epoch": epoch + 1,
+                "loss": outcome.loss,
+                "accuracy": accuracy,
+                "mapping_change": change,
+                "seconds": round(time.perf_counter() - started, 3),
+                "images_per_second": outcome.images_per_second,
+            }
+        )
+        run.keep_if_selected(accuracy["val"])
+        if checkpoint is not None:
+            run.store(checkpoint)
+        if on_epoch is not None:
+            on_epoch(run.records)
+    return run.finish(data.test, progress)
+
+
+def _refresh_mapping(run: "_Run", train: Split, epoch: int, progress: Progress) -> float | None:
+    """Estimate ω from the statistics that the refresh schedule prescribes; return how much it changed."""
+    mapping = run.model.mapping
+    if not isinstance(mapping, EstimatedMapping) or mapping.statistics is None:
+        return None
+    if epoch == 0 or mapping.refresh == "fresh":
+        statistics = mapping.gather()
+        with torch.no_grad():
+            for images, labels in run.batches(train, torch.arange(len(train)), progress, "estimating the mapping"):
+                with autocast(run.model.device, run.settings.precision):
+                    logits = run.model.source_logits(images)
+                statistics.update(logits, labels)
+    elif mapping.refresh == "reuse" and run.gathered is not None:
+        statistics = run.gathered
+    else:
+        return 0.0
+    return mapping.estimate(statistics)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    loss: float | None
+    accuracy: float | None
+    images_per_second: float | None
+
+
+_NOTHING_TRAINED = _Outcome(None, None, None)
+
+
+def _train_epoch(run: "_Run", train: Split, epoch: int, progress: Progress) -> _Outcome:
+    """One pass over the training set: Algorithm 1; with `reuse`, the outputs of step 1 also serve the next step 2."""
+    model, settings, mapping = run.model, run.settings, run.model.mapping
+    reusing = isinstance(mapping, EstimatedMapping) and mapping.statistics is not None and mapping.refresh == "reuse"
+    gathered = mapping.gather() if isinstance(mapping, EstimatedMapping) and reusing else None
+    loss_sum = torch.zeros((), dtype=torch.float64)
+    correct = torch.zeros((), dtype=torch.int64)
+    order = torch.randperm(len(train), generator=generator(settings.seed, "order", epoch))
+    started = _clock(model.device)
+    for step, (images, labels) in enumerate(run.batches(train, order, progress, f"epoch {epoch + 1} of {run.epochs}")):
+        run.set_learning_rate(epoch, step)
+        with autocast(model.device, settings.precision):
+            logits = model.source_logits(images)  # step 1: outputs of the frozen model under the program
+        if gathered is not None:
+            gathered.update(logits.detach(), labels)  # step 2 for the coming epoch: statistics of the mapping
+        predicted = mapping(logits)  # step 3: target logits
+        loss = F.cross_entropy(predicted, labels)
+        run.step(loss)  # step 4: the program follows the gradient
+        loss_sum += loss.detach().cpu().double() * len(labels)
+        correct += (predicted.argmax(1) == labels).sum().cpu()
+    seconds = _clock(model.device) - started
+    run.gathered = gathered
+    mean_loss = float(loss_sum) / len(train)
+    if not math.isfinite(mean_loss):
+        raise ReprogramError(f"the loss became {mean_loss} in epoch {epoch + 1}; lower lr = {settings.lr:g} or use fp32")
+    return _Outcome(mean_loss, int(correct) / len(train), round(len(train) / seconds, 2))
+
+
+def _clock(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def learning_rate_factor(schedule: Schedule, epoch: int, step: int, epochs: int, steps: int) -> float:
+    """What the learning rate is multiplied by at a step of an epoch (both from 0).
+
+    `multistep` drops to a tenth at epochs floor(0.5·E) and floor(0.72·E); `cosine` falls to 0 over all steps.
+
+    >>> [learning_rate_factor("multistep", epoch, 0, 200, 10) for epoch in (99, 100, 143, 144)]
+    [1.0, 0.1, 0.1, 0.01]
+    """
+    if schedule == "multistep":
+        passed = sum(0 < milestone <= epoch for milestone in (epochs // 2, 18 * epochs // 25))
+        return (1.0, 0.1, 0.01)[passed]
+    if schedule == "cosine":
+        return (1 + math.cos(math.pi * (epoch * steps + step) / (epochs * steps))) / 2
+    return 1.0
+
+
+@dataclass
+class _Run:
+    """The state of a fit: everything a checkpoint must hold, and the small acts of the loop."""
+
+    model: Reprogrammed
+    settings: TrainingSettings
+    samples: int
+    records: list[dict[str, Any]] = field(default_factory=list)
+    gathered: JointStatistics | None = None
+    selected: dict[str, Tensor] | None = None
+    selected_epoch: int = 0
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        theta = list(self.model.program.parameters())
+        learned = list(self.model.mapping.parameters())
+        self.trainable = bool(theta or learned)
+        self.epochs = settings.epochs if self.trainable else 1  # without a program there is nothing to repeat
+        self.steps = math.ceil(self.samples / settings.batch_size)
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        if theta and settings.optimizer == "adam":
+            self.optimizers["program"] = torch.optim.Adam(theta, lr=settings.lr)
+        elif theta:
+            self.optimizers["program"] = torch.optim.SGD(theta, lr=settings.lr, momentum=0.9)
+        if isinstance(self.model.mapping, LearnedMapping):
+            self.optimizers["mapping"] = torch.optim.Adam(learned, lr=settings.mapping_lr)
+        self.base_rates = {"program": settings.lr, "mapping": settings.mapping_lr}
+        self.scaler = torch.amp.GradScaler(self.model.device.type, enabled=settings.precision == "fp16")
+
+    def batches(self, split: Split, order: Tensor, progress: Progress, what: str) -> Iterator[tuple[Tensor, Tensor]]:
+        device = self.model.device
+        pixels = split.pixels(self.model.program.image_size, self.model.program.interpolation)
+        for indices in progress.track(order.split(self.settings.batch_size), what):
+            yield pixels[indices].to(device, non_blocking=True), split.labels[indices].to(device, non_blocking=True)
+
+    def set_learning_rate(self, epoch: int, step: int) -> None:
+        factor = learning_rate_factor(self.settings.schedule, epoch, step, self.epochs, self.steps)
+        for name, optimizer in self.optimizers.items():
+            for group in optimizer.param_groups:
+                group["lr"] = self.base_rates[name] * factor
+
+    def step(self, loss: Tensor) -> None:
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()
+        for optimizer in self.optimizers.values():
+            self.scaler.step(optimizer)
+        self.scaler.update()
+
+    def evaluate(self, split: Split, progress: Progress, name: str) -> Evaluation:
+        size, precision = self.settings.batch_size, self.settings.precision
+        return evaluate(
+            self.model, split, batch_size=size, precision=precision, progress=progress, what=f"testing on {name}"
+        )
+
+    def keep_if_selected(self, accuracy: float | None) -> None:
+        """Remember this epoch if it is the best on validation so far; the earliest wins among equals."""
+        earlier = [record["accuracy"]["val"] for record in self.records[:-1]]
+        if accuracy is None or not earlier or accuracy > max(earlier):
+            self.selected = {key: tensor.detach().clone() for key, tensor in self.model.state_dict().items()}
+            self.selected_epoch = len(self.records)
+
+    def finish(self, test: Split, progress: Progress) -> FitResult:
+        scores = [record["accuracy"]["test"] for record in self.records]
+        validated = self.records[-1]["accuracy"]["val"] is not None
+        assert self.selected is not None
+        self.model.load_state_dict(self.selected)
+        accuracy = {
+            "last": scores[-1],
+            "selected": scores[self.selected_epoch - 1] if validated else None,
+            "best_on_test": max(scores),
+        }
+        seconds = sum(record["seconds"] for record in self.records)
+        return FitResult(accuracy, self.selected_epoch, self.records, self.evaluate(test, progress, "test"), seconds)
+
+    def store(self, path: Path) -> None:
+        tensors = {f"model/{key}": tensor for key, tensor in self.model.state_dict().items()}
+        tensors |= {f"selected/{key}": tensor for key, tensor in (self.selected or {}).items()}
+        if self.gathered is not None:
+            tensors |= {f"gathered/{key}": tensor for key, tensor in self.gathered.state_dict().items()}
+        header = {"records": self.records, "selected_epoch": self.selected_epoch, "scaler": self.scaler.state_dict()}
+        write_checkpoint(path, tensors, self.optimizers, header)
+
+    def restore(self, path: Path) -> None:
+        tensors, header = read_checkpoint(path, self.optimizers)
+
+        def part(name: str) -> dict[str, Tensor]:
+            return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+
+        self.model.load_state_dict(part("model"))
+        self.selected = part("selected")
+        self.selected_epoch = header["selected_epoch"]
+        self.records = header["records"]
+        if header["scaler"]:
+            self.scaler.load_state_dict(header["scaler"])
+        if gathered := part("gathered"):
+            assert isinstance(self.model.mapping, EstimatedMapping)
+            self.gathered = self.model.mapping.gather()
+            self.gathered.load_state_dict(gathered)
