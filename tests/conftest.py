@@ -1,11 +1,46 @@
 """Fixtures that several test files share."""
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image, ImageDraw
 
 from reprogram.zoo import load_frozen
+
+# The networks here are small and the test workers share the cores: a second thread mostly waits for the first one.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
 def lite0():
     """The bundled ImageNet model, loaded once. It is frozen, so no test can spoil it for another."""
     return load_frozen("bundled:efficientnet_lite0")
+
+
+def draw_folder(root, classes=("disc", "square", "stripes"), per_class=12, size=40, seed=0):
+    """Write `per_class` drawn PNGs of each shape into root/<class>/."""
+    rng = np.random.default_rng(seed)
+    for name in classes:
+        (root / name).mkdir(parents=True)
+        for index in range(per_class):
+            picture = Image.new("RGB", (size, size), tuple(int(v) for v in rng.integers(0, 90, 3)))
+            pen, colour = ImageDraw.Draw(picture), tuple(int(v) for v in rng.integers(120, 255, 3))
+            x, y, r = (int(v) for v in rng.integers((8, 8, 10), (14, 14, 18)))
+            if name == "disc":
+                pen.ellipse((x, y, x + r, y + r), fill=colour)
+            elif name == "square":
+                pen.rectangle((x, y, x + r, y + r), fill=colour)
+            else:
+                for line in range(0, size, 6):
+                    pen.line((0, line + x, size, line + y), fill=colour, width=2)
+            picture.save(root / name / f"{index:03}.png")
+    return root
+
+
+@pytest.fixture(scope="session")
+def shapes(tmp_path_factory):
+    """A folder with train/ and test/ of three drawn shapes."""
+    root = tmp_path_factory.mktemp("shapes")
+    draw_folder(root / "train", per_class=32, seed=1)
+    draw_folder(root / "test", per_class=10, seed=2)
+    return root

@@ -642,8 +642,8 @@ def test_forward_is_in_full_precision_even_under_autocast(name):
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("name", ["blm", "linear", "sigmoid"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", ["blm", "linear"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
 def test_forward_still_works_after_a_cast_of_the_enclosing_model(name, dtype):
     mapping = make_mapping(name, SOURCE, CLASSES).to(dtype)
     assert mapping(torch.randn(7, 12).to(dtype)).dtype == torch.float32

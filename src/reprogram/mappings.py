@@ -74,7 +74,8 @@ def one_to_one(evidence: Evidence, *, optimal: bool = False, classes: Sequence[s
     _check_one_to_one(k_source, k_target)
     table = matrix.cpu().numpy()
     chosen = _optimal_assignment(table) if optimal else _greedy_assignment(table)
-    _warn_without_evidence(torch.from_numpy(table[chosen, np.arange(k_target)] <= 0), classes, "an arbitrary source label")
+    unsupported = torch.from_numpy(table[chosen, np.arange(k_target)] <= 0)
+    _warn(unsupported, classes, "no free source label has evidence for target {}: an arbitrary one is used")
     return _selection(torch.from_numpy(chosen), k_source).to(matrix.device)
 
 
@@ -102,7 +103,7 @@ def bayes(evidence: Evidence, smoothing: float = 1.0, *, classes: Sequence[str] 
     conditional = matrix / rows.where(rows > 0, 1)
     mass = conditional.sum(0)
     empty = mass <= 0
-    _warn_without_evidence(empty, classes, "a uniform column")
+    _warn(empty, classes, "there is no evidence for target {}: a uniform column is used")
     omega = conditional / mass.where(~empty, 1)
     omega[:, empty] = 1 / len(matrix)
     return omega.float()
@@ -387,10 +388,10 @@ def _canonical(name: str) -> str:
     return " ".join(name.lower().replace("_", " ").replace("-", " ").split())
 
 
-def _warn_without_evidence(empty: Tensor, classes: Sequence[str] | None, fallback: str) -> None:
-    indices = empty.nonzero().flatten().tolist()
+def _warn(affected: Tensor, classes: Sequence[str] | None, message: str) -> None:
+    indices = affected.nonzero().flatten().tolist()
     if indices:
         named = ", ".join(repr(classes[i]) if classes else str(i) for i in indices[:5])
         rest = f" and {len(indices) - 5} more" if len(indices) > 5 else ""
         plural = "classes" if len(indices) > 1 else "class"
-        warnings.warn(f"no evidence for target {plural} {named}{rest}: {fallback} is used", EvidenceWarning, stacklevel=3)
+        warnings.warn(message.format(f"{plural} {named}{rest}"), EvidenceWarning, stacklevel=3)

@@ -1,0 +1,7 @@
+"""`python -m reprogram` is the command line."""
+
+import sys
+
+from reprogram.cli import main
+
+sys.exit(main())

@@ -1,0 +1,46 @@
+import pytest
+import torch
+
+from reprogram.errors import ReprogramError
+from reprogram.storage import read_json, read_tensors, write_folder, write_json, write_tensors
+
+
+def test_tensors_and_header_come_back_to_the_bit(tmp_path):
+    tensors = {"a": torch.randn(3, 2), "b/c": torch.arange(4), "d": torch.rand(2, 3, dtype=torch.float64).T}
+    write_tensors(tmp_path / "x.safetensors", tensors, {"epoch": 3, "name": "θ"})
+    back, header = read_tensors(tmp_path / "x.safetensors", "file")
+    assert header == {"epoch": 3, "name": "θ"}
+    assert all(torch.equal(back[key], tensors[key]) for key in tensors)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path):
+    write_json(tmp_path / "x.json", {"old": 1})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "x.json", {"new": object()})
+    with pytest.raises(AttributeError):
+        write_tensors(tmp_path / "x.json", {"a": "no tensor"})
+    assert read_json(tmp_path / "x.json", "file") == {"old": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_a_failed_folder_leaves_the_old_one(tmp_path):
+    write_folder(tmp_path / "f", lambda fresh: (fresh / "a").touch())
+
+    def fail(fresh):
+        (fresh / "b").touch()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(tmp_path / "f", fail)
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+    assert [path.name for path in (tmp_path / "f").iterdir()] == ["a"]
+
+
+def test_reading_what_is_not_there_or_not_right(tmp_path):
+    (tmp_path / "bad").write_text("{")
+    for read in (read_json, read_tensors):
+        with pytest.raises(ReprogramError, match="does not exist"):
+            read(tmp_path / "missing", "thing")
+        with pytest.raises(ReprogramError, match="thing"):
+            read(tmp_path / "bad", "thing")
