@@ -38,7 +38,7 @@ types: $(VENV)/.all
 	$(BIN)/mypy
 
 bench: $(VENV)/.all
-	$(BIN)/python benchmarks/statistics.py
+	$(BIN)/python benchmarks/mapping_cost.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

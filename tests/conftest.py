@@ -1,5 +1,7 @@
 """Fixtures that several test files share."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from reprogram.zoo import load_frozen
 
 # The networks here are small and the test workers share the cores: a second thread mostly waits for the first one.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that the tests start
 
 
 @pytest.fixture(scope="session")

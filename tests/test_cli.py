@@ -9,9 +9,10 @@ import time
 
 import pytest
 import torch
-from conftest import draw_folder
 from PIL import Image
 from safetensors.torch import load_file
+
+from conftest import draw_folder
 
 SMALL = ("--model", "timm:test_resnet", "--no-pretrained", "--canvas", "64", "--batch-size", "8", "--lr", "0.05")
 
@@ -77,10 +78,33 @@ def test_models_and_datasets_are_listed():
 
 def test_help_explains_every_flag():
     printed = reprogram("fit", "--help").stdout
-    for flag in (
-        "model pretrained no-pretrained weights data program mapping image-size canvas frame smoothing top-ratio refresh "
-        "epochs batch-size lr optimizer schedule seed device precision val-fraction out resume config"
-    ).split():
+    for flag in [
+        "model",
+        "pretrained",
+        "no-pretrained",
+        "weights",
+        "data",
+        "program",
+        "mapping",
+        "image-size",
+        "canvas",
+        "frame",
+        "smoothing",
+        "top-ratio",
+        "refresh",
+        "epochs",
+        "batch-size",
+        "lr",
+        "optimizer",
+        "schedule",
+        "seed",
+        "device",
+        "precision",
+        "val-fraction",
+        "out",
+        "resume",
+        "config",
+    ]:
         assert f"--{flag}" in printed
     for verb in ("demo", "fit", "evaluate", "predict", "models", "datasets"):
         assert f"  {verb}" in reprogram().stdout
@@ -112,7 +136,9 @@ def test_the_default_run_folder_is_new_each_time(shapes, tmp_path):
 
 def without_times(path):
     records = [json.loads(line) for line in path.read_text().splitlines()]
-    return [{key: value for key, value in record.items() if key not in ("seconds", "images_per_second")} for record in records]
+    return [
+        {key: value for key, value in record.items() if key not in ("seconds", "images_per_second")} for record in records
+    ]
 
 
 def interrupt_in_an_epoch(arguments, folder, epochs_done, how):

@@ -89,7 +89,7 @@ def test_dropout_and_batch_statistics_stay_off():
     frozen = Frozen(small_net(), input_size=16).train()
     images = torch.rand(4, 3, 16, 16)
     assert torch.equal(frozen(images), frozen(images))
-    torch.testing.assert_close(frozen(images)[:1], frozen(images[:1])), "an image's logits do not depend on the batch"
+    torch.testing.assert_close(frozen(images)[:1], frozen(images[:1]))  # an image's logits do not depend on its batch
 
 
 def test_nothing_of_it_can_be_trained_or_saved(frozen):

@@ -3,7 +3,19 @@
 import subprocess
 import sys
 
-HEAVY = ("timm", "torchvision", "sklearn", "scipy", "matplotlib", "ray", "open_clip", "tyro", "rich", "transformers", "datasets")
+HEAVY = (
+    "timm",
+    "torchvision",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "ray",
+    "open_clip",
+    "tyro",
+    "rich",
+    "transformers",
+    "datasets",
+)
 
 
 def test_import_pulls_in_nothing_heavy():

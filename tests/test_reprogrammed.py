@@ -16,7 +16,9 @@ CLASSES = ("cat", "dog", "both")
 def own_frozen(seed=0):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return Frozen(nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 7)), input_size=16)
+        return Frozen(
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 7)), input_size=16
+        )
 
 
 def build(frozen, mapping="blm+", program=None):

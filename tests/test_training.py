@@ -214,15 +214,15 @@ def test_a_checkpoint_continues_to_the_bit(tmp_path, mapping, optimizer):
     whole = build(mapping)
     expected = fit(whole, data, **settings)
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def stop_after_two(records):
         if len(records) == 2:
-            raise Stop
+            raise StopError
 
     checkpoint = tmp_path / "state.safetensors"
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         fit(build(mapping), data, checkpoint=checkpoint, on_epoch=stop_after_two, **settings)
     resumed = build(mapping)
     result = fit(resumed, data, checkpoint=checkpoint, **settings)
@@ -243,7 +243,7 @@ def test_lower_precision_leaves_the_statistics_exact(precision):
 
 
 def test_a_loss_that_is_not_a_number_is_an_error_that_says_what_to_do():
-    with pytest.raises(ReprogramError, match="lower lr|NaN or infinity"):
+    with pytest.raises(ReprogramError, match=r"lower lr|NaN or infinity"):
         fit(build("linear"), small_data(), epochs=5, batch_size=16, mapping_lr=1e37)
 
 

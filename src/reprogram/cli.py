@@ -45,7 +45,7 @@ class FitCommand(FitConfig):
 class DemoCommand(Settings):
     """Teach an ImageNet network, unchanged, to read handwritten digits: five label mappings side by side."""
 
-    epochs: int = Field(5, ge=1, description="Passes over the 1,131 training digits.")
+    epochs: int = Field(8, ge=1, description="Passes over the 1,132 training digits.")
     seed: int = Field(0, ge=0, description="Seed of all five runs.")
     out: str | None = Field(None, description="Folder for the run folders; by default runs/demo, numbered if it exists.")
 
@@ -120,7 +120,7 @@ def demo_verb(arguments: Sequence[str]) -> None:
         table.add_column(heading, justify="right")
     table.add_column("run folder", overflow="fold")
     for method in ("rlm", "flm", "ilm", "blm", "blm+"):
-        config = FitConfig(mapping=method, canvas=64, image_size=32, epochs=command.epochs, seed=command.seed)
+        config = FitConfig(mapping=method, canvas=48, image_size=32, epochs=command.epochs, seed=command.seed)
         result = run_fit(config, folder / method, resume=True, progress=progress)
         scores = [f"{100 * score:.1f} %" for score in result.accuracy.values() if score is not None]
         table.add_row(method, METHODS[method].summary, *scores, f"{result.seconds:.0f}", str(folder / method))

@@ -42,7 +42,7 @@ class FitConfig(TrainingSettings):
     )
     refresh: Literal["never", "fresh", "reuse"] | None = Field(
         None,
-        description="Estimate the mapping once, by a fresh pass per epoch, or from each epoch's outputs; by default as published.",
+        description="Estimate the mapping once, by a fresh pass per epoch, or from the epoch's outputs; None: as published.",
     )
     optimal: bool = Field(False, description="One-to-one mappings by exact assignment instead of greedily.")
     val_fraction: float = Field(

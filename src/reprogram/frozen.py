@@ -1,6 +1,7 @@
 """f_pre: a trained classifier that stays exactly as it is, with what is needed to feed it and to read its answer."""
 
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from reprogram.errors import ReprogramError
-from reprogram.images import Interpolation, as_rgb, resize
+from reprogram.images import ChannelValues, Interpolation, as_rgb, channel_values, resize
 
 
 class Frozen(nn.Module):
@@ -40,8 +41,8 @@ class Frozen(nn.Module):
         self,
         module: nn.Module,
         *,
-        mean: Sequence[float] = (0.0, 0.0, 0.0),
-        std: Sequence[float] = (1.0, 1.0, 1.0),
+        mean: ChannelValues = (0.0, 0.0, 0.0),
+        std: ChannelValues = (1.0, 1.0, 1.0),
         input_size: int = 224,
         labels: Sequence[str] | None = None,
         interpolation: Interpolation = "bilinear",
@@ -49,8 +50,8 @@ class Frozen(nn.Module):
     ) -> None:
         super().__init__()
         object.__setattr__(self, "module", module.eval().requires_grad_(False))
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(3, 1, 1), persistent=False)
+        self.register_buffer("mean", channel_values(mean), persistent=False)
+        self.register_buffer("std", channel_values(std), persistent=False)
         self.input_size, self.interpolation = input_size, interpolation
         self.spec = dict(spec or {})
         self.k_source = self._count_outputs()
@@ -60,7 +61,6 @@ class Frozen(nn.Module):
                 f"{len(self.labels)} source labels were given for a model with {self.k_source} outputs; "
                 "give one name for each output, in their order"
             )
-        self._fingerprint: str | None = None
 
     module: nn.Module
 
@@ -73,7 +73,7 @@ class Frozen(nn.Module):
         """Map images (N, C, H, W) in [0, 1], or uint8, of any size to source logits (N, k_S): resize, normalise, run."""
         pixels = resize(as_rgb(images.to(self.mean.device)), self.input_size, self.interpolation)
         return self(  # type: ignore[no-any-return]
-            (pixels - self.mean) / self.std
+            ((pixels - self.mean) / self.std).to(next(self.module.parameters(), pixels).dtype)
         )
 
     @property
@@ -89,13 +89,12 @@ class Frozen(nn.Module):
     @property
     def fingerprint(self) -> str:
         """SHA-256 over names, shapes and bytes of all weights and buffers: two models share it only if they are equal."""
-        if self._fingerprint is None:
-            digest = hashlib.sha256()
-            for key, tensor in self.module.state_dict().items():
-                digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-                digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
+        digest = hashlib.sha256()
+        named = (self.module.named_parameters(remove_duplicate=False), self.module.named_buffers(remove_duplicate=False))
+        for key, tensor in itertools.chain(*named):
+            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode, whatever the enclosing module does."""

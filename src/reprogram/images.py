@@ -1,6 +1,7 @@
 """Pictures as tensors: any mode or dtype in, RGB out; and the one resize that the library uses."""
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +14,14 @@ from torch.nn import functional as F
 from reprogram.errors import ReprogramError
 
 Interpolation = Literal["bilinear", "bicubic"]
+ChannelValues = Sequence[float] | Tensor
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+
+
+def channel_values(values: ChannelValues) -> Tensor:
+    """One number per colour channel, such as a mean, as a float32 tensor (3, 1, 1) that broadcasts over images."""
+    return torch.as_tensor(values, dtype=torch.float32).reshape(3, 1, 1).clone()
 
 
 def as_rgb(images: Tensor) -> Tensor:
@@ -33,7 +40,7 @@ def as_rgb(images: Tensor) -> Tensor:
     >>> as_rgb(torch.full((2, 1, 4, 4), 255, dtype=torch.uint8)).shape
     torch.Size([2, 3, 4, 4])
     """
-    if images.ndim != 4 or images.shape[1] not in (1, 2, 3, 4):
+    if images.ndim != 4 or images.shape[1] not in (1, 2, 3, 4) or 0 in images.shape[2:]:
         raise ReprogramError(
             f"images have shape {tuple(images.shape)}, but a batch (N, C, H, W) with 1 to 4 channels is expected; "
             "add the batch dimension or move the channels to the second place"
@@ -76,7 +83,7 @@ def read_image(path: str | Path, size: int | None = None, interpolation: Interpo
                 return pil_to_tensor(opened, size, interpolation)
     except FileNotFoundError:
         raise ReprogramError(f"image {str(path)!r} does not exist; check the path") from None
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = str(error).split("\n")[0]
         raise ReprogramError(
             f"image {str(path)!r} cannot be decoded ({reason}); replace it or take it out of the folder"
@@ -92,15 +99,24 @@ def pil_to_tensor(picture: Image.Image, size: int | None = None, interpolation: 
 
 
 def _rgb(picture: Image.Image) -> Image.Image:
-    if picture.mode == "RGB":
+    if picture.mode == "RGB" and "transparency" not in picture.info:
         return picture
-    if picture.mode.startswith("I") or picture.mode == "F":  # 16-bit greyscale; PIL's own convert() would clip it
+    if picture.mode.startswith("I") or picture.mode == "F":  # more than 8 bits of grey; PIL's own convert() would clip them
         levels: np.ndarray[Any, Any] = np.asarray(picture, dtype=np.float64)
-        top = (
-            1.0 if picture.mode == "F" and levels.max(initial=0) <= 1 else 255.0 if levels.max(initial=0) <= 255 else 65535.0
-        )
-        return Image.fromarray(np.clip(levels * (255 / top) + 0.5, 0, 255).astype(np.uint8)).convert("RGB")
+        return Image.fromarray(
+            np.clip(levels * (255 / _white(picture.mode, levels)) + 0.5, 0, 255).astype(np.uint8)
+        ).convert("RGB")
     if "A" in picture.mode or "a" in picture.mode or "transparency" in picture.info:
         overlay = picture.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", overlay.size, "white"), overlay).convert("RGB")
     return picture.convert("RGB")
+
+
+def _white(mode: str, levels: "np.ndarray[Any, Any]") -> float:
+    """The value that stands for white. 16-bit files say it themselves; for 32 bits nobody does, and the range tells."""
+    if mode.startswith("I;16"):
+        return 65535.0
+    high = levels.max(initial=0)
+    if mode == "F" and high <= 1:
+        return 1.0
+    return 255.0 if high <= 255 else 65535.0

@@ -119,7 +119,9 @@ def same_labels(source_labels: Sequence[str], classes: Sequence[str], device: to
     """
     places: dict[str, int] = {}
     for index, label in enumerate(source_labels):
-        for synonym in (label, *label.split(",")):
+        places.setdefault(_canonical(label), index)
+    for index, label in enumerate(source_labels):
+        for synonym in label.split(","):
             places.setdefault(_canonical(synonym), index)
     missing = [name for name in classes if _canonical(name) not in places]
     if missing:
@@ -197,7 +199,7 @@ class Mapping(nn.Module, ABC):
     def forward(self, logits: Tensor) -> Tensor:
         """Map source logits (N, k_S) in any precision to target logits (N, k_T) in float32."""
         with torch.autocast(logits.device.type, enabled=False):
-            return logits.float() @ self.weights
+            return logits.float() @ self.weights.float()
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
@@ -249,7 +251,9 @@ class EstimatedMapping(Mapping):
         The change is the mean over classes of half the absolute difference of the columns: 0 is none, 1 is disjoint.
         """
         assert self.statistics is not None
-        self.statistics.reset().merge(statistics)
+        if statistics is not self.statistics:
+            self.statistics.check_alike(statistics)
+            self.statistics.reset().merge(statistics)
         omega = self._rule(self.statistics.matrix, self.settings).to(self.omega.device)
         change = float((omega - self.omega).abs().sum(0).mean() / 2)
         self.omega.copy_(omega)

@@ -5,7 +5,6 @@ To add a program, write a subclass of `Program` here and name it in `PROGRAMS`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +13,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from reprogram.errors import ReprogramError, unknown
-from reprogram.images import Interpolation, as_rgb, resize
+from reprogram.images import ChannelValues, Interpolation, as_rgb, channel_values, resize
 
 
 class Program(nn.Module, ABC):
@@ -37,8 +36,8 @@ class Program(nn.Module, ABC):
         self,
         canvas: int,
         image_size: int,
-        mean: Sequence[float] = (0.0, 0.0, 0.0),
-        std: Sequence[float] = (1.0, 1.0, 1.0),
+        mean: ChannelValues = (0.0, 0.0, 0.0),
+        std: ChannelValues = (1.0, 1.0, 1.0),
         interpolation: Interpolation = "bilinear",
     ) -> None:
         super().__init__()
@@ -47,8 +46,8 @@ class Program(nn.Module, ABC):
                 f"image size {image_size} does not fit on a canvas of {canvas}; give an image size from 1 to {canvas}"
             )
         self.canvas, self.image_size, self.interpolation = canvas, image_size, interpolation
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(3, 1, 1), persistent=False)
+        self.register_buffer("mean", channel_values(mean), persistent=False)
+        self.register_buffer("std", channel_values(std), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (N, C, H, W) in [0, 1], or uint8, to the frozen model's input (N, 3, canvas, canvas)."""
@@ -105,8 +104,8 @@ class Padding(Program):
         self,
         canvas: int,
         image_size: int,
-        mean: Sequence[float] = (0.0, 0.0, 0.0),
-        std: Sequence[float] = (1.0, 1.0, 1.0),
+        mean: ChannelValues = (0.0, 0.0, 0.0),
+        std: ChannelValues = (1.0, 1.0, 1.0),
         interpolation: Interpolation = "bilinear",
     ) -> None:
         super().__init__(canvas, image_size, mean, std, interpolation)
@@ -147,8 +146,8 @@ class Watermark(Program):
         self,
         canvas: int,
         frame: int | None = None,
-        mean: Sequence[float] = (0.0, 0.0, 0.0),
-        std: Sequence[float] = (1.0, 1.0, 1.0),
+        mean: ChannelValues = (0.0, 0.0, 0.0),
+        std: ChannelValues = (1.0, 1.0, 1.0),
         interpolation: Interpolation = "bilinear",
     ) -> None:
         super().__init__(canvas, canvas, mean, std, interpolation)
@@ -190,8 +189,8 @@ class Resize(Program):
     def __init__(
         self,
         canvas: int,
-        mean: Sequence[float] = (0.0, 0.0, 0.0),
-        std: Sequence[float] = (1.0, 1.0, 1.0),
+        mean: ChannelValues = (0.0, 0.0, 0.0),
+        std: ChannelValues = (1.0, 1.0, 1.0),
         interpolation: Interpolation = "bilinear",
     ) -> None:
         super().__init__(canvas, canvas, mean, std, interpolation)

@@ -4,22 +4,18 @@ Every gradient-free mapping is a function of this matrix alone, and the matrix i
 gathered in any order, in pieces, on many machines, and samples can be taken out of it again. Memory is O(k_S · k_T).
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Self
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, unknown
+from reprogram.storage import read_tensors, write_tensors
 
 Kind = Literal["counts", "probabilities"]
 _DTYPES = {"counts": torch.int64, "probabilities": torch.float64}
-# A cell from which all its samples were subtracted keeps a rounding residue of about this part of what it held.
-_RESIDUE = 2.0**-44
 
 
 class JointStatistics(nn.Module):
@@ -38,6 +34,8 @@ class JointStatistics(nn.Module):
 
     def __init__(self, kind: Kind, k_source: int, k_target: int, top_k: int = 1) -> None:
         super().__init__()
+        if kind not in _DTYPES:
+            raise unknown("kind of statistics", kind, _DTYPES)
         if k_source < 1 or k_target < 1:
             raise ReprogramError(
                 f"k_S = {k_source} and k_T = {k_target} were given; both label sets need at least one label"
@@ -119,7 +117,9 @@ class JointStatistics(nn.Module):
         if indices.ndim != 2 or (probabilities is not None and probabilities.shape != indices.shape):
             shapes = f"{tuple(indices.shape)} and {None if probabilities is None else tuple(probabilities.shape)}"
             raise ReprogramError(f"indices and probabilities have shapes {shapes}, but both must be (N, k)")
-        indices = indices.to(self.matrix.device)
+        if indices.is_floating_point():
+            raise ReprogramError(f"source labels are {indices.dtype}, but integers are expected")
+        indices = indices.to(self.matrix.device, torch.int64)
         targets = self._checked(targets, len(indices))
         if indices.numel() and not (int(indices.min()) >= -1 and int(indices.max()) < self.k_source):
             raise ReprogramError(
@@ -141,17 +141,17 @@ class JointStatistics(nn.Module):
 
     def merge(self, other: "JointStatistics") -> Self:
         """Add what another process or shard has counted."""
-        self._check_same(other)
+        self.check_alike(other)
         self.matrix += other.matrix.to(self.matrix.device)
         self.samples += other.samples.to(self.samples.device)
         return self
 
     def subtract(self, other: "JointStatistics") -> Self:
         """Take samples out again: the result equals statistics that never saw them (exact for counts)."""
-        self._check_same(other)
+        self.check_alike(other)
         gone, gone_samples = other.matrix.to(self.matrix.device), other.samples.to(self.samples.device)
         left, left_samples = self.matrix - gone, self.samples - gone_samples
-        floor = self.matrix.double() * _RESIDUE
+        floor = self.matrix.double() * self.samples * 2.0**-52  # the rounding that so many float64 additions may have left
         if bool((left_samples < 0).any()) or bool((left.double() < -floor).any()):
             raise ReprogramError(
                 "these statistics do not contain all samples that are to be subtracted; nothing was changed"
@@ -174,26 +174,28 @@ class JointStatistics(nn.Module):
         self.samples.zero_()
         return self
 
+    def check_alike(self, other: "JointStatistics") -> None:
+        """Raise unless the other statistics are of the same kind, shape and top_k, so that the two can be added."""
+        if self.config() != other.config():
+            raise ReprogramError(f"statistics {other.config()} cannot be combined with {self.config()}; they must be alike")
+
     def config(self) -> dict[str, str | int]:
         """What besides the tensors makes these statistics, as plain JSON values."""
         return {"kind": self.kind, "k_source": self.k_source, "k_target": self.k_target, "top_k": self.top_k}
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file."""
-        save_file(self.state_dict(), path, metadata={"joint_statistics": json.dumps(self.config())})
+        write_tensors(Path(path), self.state_dict(), {"joint_statistics": self.config()})
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
         try:
-            with safe_open(path, framework="pt") as file:
-                config = json.loads((file.metadata() or {})["joint_statistics"])
-                statistics = cls(**config)
-                statistics.load_state_dict({key: file.get_tensor(key) for key in ("matrix", "samples")})
-        except Exception as error:  # a file of another kind fails in many ways, all meaning the same to the caller
-            raise ReprogramError(
-                f"{str(path)!r} does not hold joint statistics ({type(error).__name__}); give a file that save() wrote"
-            ) from None
+            tensors, header = read_tensors(Path(path), "file")
+            statistics = cls(**header["joint_statistics"])
+            statistics.load_state_dict(tensors)
+        except (ReprogramError, RuntimeError, TypeError, KeyError):
+            raise ReprogramError(f"{str(path)!r} does not hold joint statistics; give a file that save() wrote") from None
         return statistics
 
     def _checked(self, targets: Tensor, count: int) -> Tensor:
@@ -218,10 +220,6 @@ class JointStatistics(nn.Module):
         self.matrix.index_put_((labels[present], columns[present]), evidence[present].to(self.matrix.dtype), accumulate=True)
         self.samples += torch.bincount(targets, minlength=self.k_target)
         return self
-
-    def _check_same(self, other: "JointStatistics") -> None:
-        if self.config() != other.config():
-            raise ReprogramError(f"statistics {other.config()} cannot be combined with {self.config()}; they must be alike")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Only the device may change: half-precision sums would be wrong, and MPS has no float64 at all.

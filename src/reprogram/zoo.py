@@ -78,8 +78,9 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         raise ReprogramError(f"weights file {str(path)!r} does not exist; give a .safetensors or a torch state dict file")
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
+            content: Any = load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except SafetensorError as error:
         raise ReprogramError(f"weights file {str(path)!r} is not valid safetensors ({error}); save it again") from None
     except Exception as error:  # torch.load raises many types for a broken or an unsafe file, all meaning the same here
@@ -90,7 +91,9 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+    if not isinstance(content, Mapping) or not all(
+        isinstance(key, str) and isinstance(value, Tensor) for key, value in content.items()
+    ):
         raise ReprogramError(f"weights file {str(path)!r} does not hold a dict of tensors; save model.state_dict()")
     return {key.removeprefix("module."): value for key, value in content.items()}
 
@@ -135,7 +138,8 @@ def _load_bundled(name: str, pretrained: bool, state: dict[str, Tensor] | None) 
     if name not in BUNDLED:
         raise unknown("bundled model", name, BUNDLED)
     timm = _timm()
-    module = timm.create_model(f"tf_{name}")
+    head = (state or {}).get("classifier.weight")
+    module = timm.create_model(f"tf_{name}", **({} if head is None else {"num_classes": head.shape[0]}))
     if pretrained:
         try:
             package = importlib.import_module(BUNDLED[name])
@@ -167,7 +171,7 @@ def _load_timm(name: str, pretrained: bool, state: dict[str, Tensor] | None) -> 
         )
     changed: dict[str, Any] = {}
     if state is not None:
-        classifier = (timm.get_pretrained_cfg(name) or timm.get_pretrained_cfg(base)).classifier
+        classifier = timm.get_pretrained_cfg(base).classifier
         head = state.get(f"{classifier}.weight") if isinstance(classifier, str) else None
         changed = {"num_classes": head.shape[0]} if head is not None else {}
     try:
@@ -205,7 +209,10 @@ def _load_torchvision(name: str, pretrained: bool, state: dict[str, Tensor] | No
     labels: list[str] | None = list(entry.meta["categories"])
     changed: dict[str, Any] = {}
     if state is not None:
-        outputs = list(state.values())[-1].shape[0]
+        # The head is the last tensor of the architecture, which is not the last one in every file.
+        with torch.device("meta"):
+            last = list(torchvision.models.get_model(base, weights=None).state_dict())[-1]
+        outputs = len(state[last]) if last in state and state[last].ndim else len(labels or ())
         if outputs != len(labels or ()):
             changed, labels = {"num_classes": outputs}, None
     try:

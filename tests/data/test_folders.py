@@ -2,8 +2,8 @@ import shutil
 
 import pytest
 import torch
-from conftest import draw_folder
 
+from conftest import draw_folder
 from reprogram import ReprogramError, load_data
 
 
