@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,6 +60,46 @@ def test_evaluate_repeats_the_number_of_the_run(run, shapes):
     assert reprogram("evaluate", folder / "artefact", "--data", shapes).stdout.splitlines()[-2:] == printed.splitlines()[-2:]
 
 
+def test_evaluate_on_another_folder_takes_all_its_images(run, tmp_path):
+    """A folder without splits is measured whole, and it may lack classes that the model has."""
+    draw_folder(tmp_path / "new", classes=("stripes", "disc"), per_class=7, seed=9)
+    printed = reprogram("evaluate", run[0], "--data", tmp_path / "new").stdout
+    assert "of 14)" in printed
+    assert "square" in printed
+
+
+def test_the_split_of_a_flat_folder_is_that_of_the_run(tmp_path):
+    """Evaluating on the folder that a run was trained on must not take images it has trained on."""
+    draw_folder(tmp_path / "flat", per_class=10)
+    reprogram("fit", "--data", "flat", "--program", "none", "--seed", 3, "--out", "run", *SMALL, cwd=tmp_path)
+    accuracy = json.loads((tmp_path / "run" / "result.json").read_text())["accuracy"]["last"]
+    for data in ([], ["--data", "flat"]):
+        assert f"(test): {100 * accuracy:.1f} %" in reprogram("evaluate", "run", *data, cwd=tmp_path).stdout
+
+
+def test_a_run_with_a_weights_file_can_be_used_from_elsewhere(places, shapes, tmp_path):
+    weights = tmp_path / "w.safetensors"
+    weights.write_bytes(places["many_labels"].read_bytes())
+    flags = (
+        "--model",
+        "timm:test_resnet",
+        "--weights",
+        "w.safetensors",
+        "--canvas",
+        64,
+        "--program",
+        "none",
+        "--mapping",
+        "blm",
+    )
+    reprogram("fit", "--data", shapes, *flags, "--out", "run", cwd=tmp_path)
+    image = next((shapes / "test" / "disc").iterdir())
+    expected = reprogram("predict", tmp_path / "run", image).stdout
+    weights.rename(tmp_path / "moved.safetensors")
+    assert reprogram("predict", tmp_path / "run", image, check=False).returncode == 2
+    assert reprogram("predict", tmp_path / "run", image, "--weights", tmp_path / "moved.safetensors").stdout == expected
+
+
 def test_predict_names_the_evidence(run, shapes):
     folder, _ = run
     images = sorted((shapes / "test" / "disc").iterdir())[:2]
@@ -77,37 +118,20 @@ def test_models_and_datasets_are_listed():
 
 
 def test_help_explains_every_flag():
-    printed = reprogram("fit", "--help").stdout
-    for flag in [
-        "model",
-        "pretrained",
-        "no-pretrained",
-        "weights",
-        "data",
-        "program",
-        "mapping",
-        "image-size",
-        "canvas",
-        "frame",
-        "smoothing",
-        "top-ratio",
-        "refresh",
-        "epochs",
-        "batch-size",
-        "lr",
-        "optimizer",
-        "schedule",
-        "seed",
-        "device",
-        "precision",
-        "val-fraction",
-        "out",
-        "resume",
-        "config",
-    ]:
-        assert f"--{flag}" in printed
+    from reprogram.cli import FitCommand
+
+    printed = " ".join(re.sub("[│╭╮╰╯─]", " ", reprogram("fit", "--help").stdout).split())
+    flags = (
+        "model pretrained weights data program mapping image_size canvas frame smoothing top_ratio refresh epochs "
+        "batch_size lr optimizer schedule seed device precision val_fraction out resume config"
+    )
+    for name in flags.split():
+        assert f"--{name.replace('_', '-')}" in printed
+        assert FitCommand.model_fields[name].description in printed
+    overview = reprogram().stdout
     for verb in ("demo", "fit", "evaluate", "predict", "models", "datasets"):
-        assert f"  {verb}" in reprogram().stdout
+        assert f"  {verb}" in overview
+    assert reprogram("fit", "--resume", "--help").returncode == 0
 
 
 def test_without_a_program_the_fit_is_one_pass(shapes, tmp_path):
@@ -165,7 +189,12 @@ def test_a_killed_fit_resumes_to_the_bit(shapes, tmp_path, mapping):
     reprogram(*arguments, "--out", tmp_path / "whole")
     code, _ = interrupt_in_an_epoch((*arguments, "--out", tmp_path / "cut"), tmp_path / "cut", 2, signal.SIGKILL)
     assert code == -signal.SIGKILL
+    (tmp_path / "cut" / "checkpoint" / ".state.safetensors.1.tmp").write_bytes(b"half a file")
     reprogram("fit", "--resume", "--out", tmp_path / "cut")
+    listings = [
+        sorted(str(path.relative_to(root)) for path in root.rglob("*")) for root in (tmp_path / "cut", tmp_path / "whole")
+    ]
+    assert listings[0] == listings[1]
     assert without_times(tmp_path / "cut" / "metrics.jsonl") == without_times(tmp_path / "whole" / "metrics.jsonl")
     whole, cut = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "cut"))
     assert whole["accuracy"] == cut["accuracy"]
@@ -226,7 +255,16 @@ MISTAKES = {
     "folder in use": (["fit", "--out", "{run}"], ["already holds a run", "--resume"]),
     "resume otherwise": (["fit", "--resume", "--out", "{run}", "--lr", "0.7"], ["--lr 0.7", "0.05"]),
     "resume what": (["fit", "--resume"], ["--out"]),
-    "bad config": (["fit", "--config", "{bad_config}"], ["epohcs"]),
+    "resume a typo": (["fit", "--resume", "--out", "typo"], ["'typo'", "no run to resume"]),
+    "resume with a config": (["fit", "--resume", "--out", "{run}", "--config", "{bad_config}"], ["no --config"]),
+    "unused setting": (["fit", "--mapping", "rlm", "--top-ratio", "all", *SMALL], ["'rlm'", "top_ratio", "blm+"]),
+    "folder under a file": (["fit", "--out", "{bad_config}/x", *SMALL], ["bad.json", "check the path"]),
+    "empty split": (["fit", "--data", "{empty_test}", *SMALL], ["holds no image"]),
+    "unfinished run": (["predict", "{unfinished}", "x.png"], ["not finished", "--resume"]),
+    "foreign class": (["evaluate", "{run}", "--data", "{foreign}"], ["'torus'", "disc"]),
+    "artefact without data": (["evaluate", "{run}/artefact"], ["--data"]),
+    "meta device": (["fit", "--device", "meta", *SMALL], ["'meta'", "not available"]),
+    "bad config": (["fit", "--config", "{bad_config}"], ["'epohcs'", "did you mean 'epochs'"]),
     "no pattern": (["models", "timm:zzz*"], ["timm:zzz*"]),
 }
 
@@ -247,12 +285,21 @@ def places(tmp_path_factory, shapes, run):
     from safetensors.torch import save_file
 
     save_file(timm.create_model("test_resnet", num_classes=2).state_dict(), root / "two_labels.safetensors")
+    save_file(timm.create_model("test_resnet", num_classes=9).state_dict(), root / "many_labels.safetensors")
+    draw_folder(root / "empty_test" / "train")
+    (root / "empty_test" / "test").mkdir()
+    draw_folder(root / "foreign", classes=("disc", "torus"), per_class=2)
+    (root / "unfinished" / "checkpoint").mkdir(parents=True)
     (root / "bad.json").write_text('{"epohcs": 3}')
     return {
         "empty": root / "empty",
         "no_test": root / "no_test",
         "broken": root / "broken",
         "two_labels": root / "two_labels.safetensors",
+        "many_labels": root / "many_labels.safetensors",
+        "empty_test": root / "empty_test",
+        "foreign": root / "foreign",
+        "unfinished": root / "unfinished",
         "shapes": shapes,
         "run": run[0],
         "bad_config": root / "bad.json",

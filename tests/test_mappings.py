@@ -1,6 +1,7 @@
 import itertools
 import json
 import math
+import re
 import warnings
 from collections import Counter
 
@@ -463,10 +464,27 @@ def test_the_table_of_methods_is_the_paper_s():
     ],
 )
 def test_each_method_applies_its_rule_with_its_settings(name, rule):
-    mapping = make_mapping(name, SOURCE, CLASSES, smoothing=0.5, top_ratio=1.0)
+    settings = {"blm": {"smoothing": 0.5}, "blm+": {"smoothing": 0.5, "top_ratio": 1.0}}
+    mapping = make_mapping(name, SOURCE, CLASSES, **settings.get(name, {}))
     statistics = mapping.gather().update(LOGITS, LABELS)
     mapping.estimate(statistics)
     assert torch.equal(mapping.weights, rule(statistics))
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("rlm", {"refresh": "fresh"}),
+        ("ilm", {"smoothing": 0.5}),
+        ("blm", {"top_ratio": "all"}),
+        ("blm+", {"optimal": True}),
+        ("linear", {"refresh": "never"}),
+    ],
+)
+def test_a_setting_that_the_method_does_not_use_is_refused(name, setting):
+    """An ablation that did not happen must not be believed to have happened."""
+    with pytest.raises(ReprogramError, match=f"{re.escape(repr(name))} does not use {next(iter(setting))}"):
+        make_mapping(name, SOURCE, CLASSES, **setting)
 
 
 def test_blm_plus_takes_k_from_the_ratio():

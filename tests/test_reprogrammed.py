@@ -69,7 +69,8 @@ def test_predict_takes_paths_and_pictures(tmp_path):
     picture = Image.new("RGB", (30, 20), "red")
     picture.save(tmp_path / "red.png")
     by_path = model.predict([tmp_path / "red.png", str(tmp_path / "red.png")])
-    by_picture = model.predict([picture])
+    by_picture = model.predict(picture)
+    assert model.predict(str(tmp_path / "red.png")).labels == by_picture.labels
     torch.testing.assert_close(by_path.probabilities[1], by_picture.probabilities[0])
     assert model.predict(torch.empty(0, 3, 8, 8)).labels == []
 
@@ -98,9 +99,37 @@ def test_saving_again_replaces_the_artefact(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["artefact"]
 
 
+def test_saving_leaves_other_folders_and_files_alone(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    (tmp_path / "file").write_text("x")
+    for name in ("thesis", "file"):
+        with pytest.raises(ReprogramError, match=f"{name}' exists and is not an artefact"):
+            build(own_frozen()).save(tmp_path / name)
+    assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
+    (tmp_path / "empty").mkdir()
+    build(own_frozen()).save(tmp_path / "empty")
+
+
+def test_a_program_that_normalises_otherwise_is_refused():
+    frozen = Frozen(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 7)), mean=(0.5,) * 3, std=(0.2,) * 3)
+    with pytest.raises(ReprogramError, match=r"mean=frozen\.mean"):
+        build(frozen, program=Padding(16, 8))
+    build(frozen, program=Padding(16, 8, frozen.mean, frozen.std))
+
+
+def test_labels_and_indices_agree_also_where_probabilities_tie():
+    model = build(own_frozen())
+    with torch.no_grad():
+        model.mapping.omega[:] = model.mapping.omega[:, :1]
+        model.mapping.omega[:, 1] *= 1 + 1e-7
+    predictions = model.predict(torch.rand(64, 3, 8, 8))
+    assert predictions.labels == [CLASSES[i] for i in predictions.indices]
+
+
 def test_an_artefact_loads_in_a_new_process_and_predicts_the_same(tmp_path):
     frozen = load_frozen("timm:test_resnet", pretrained=False, seed=4)
-    model = build(frozen, program=Watermark(32, frame=4))
+    model = build(frozen, program=Watermark(32, frame=4, mean=frozen.mean, std=frozen.std))
     model.save(tmp_path / "artefact")
     torch.save(torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)), tmp_path / "images.pt")
     code = (

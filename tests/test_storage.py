@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from reprogram.errors import ReprogramError
-from reprogram.storage import read_json, read_tensors, write_folder, write_json, write_tensors
+from reprogram.storage import claimed_folder, read_json, read_tensors, write_folder, write_json, write_tensors
 
 
 def test_tensors_and_header_come_back_to_the_bit(tmp_path):
@@ -44,3 +44,25 @@ def test_reading_what_is_not_there_or_not_right(tmp_path):
             read(tmp_path / "missing", "thing")
         with pytest.raises(ReprogramError, match="thing"):
             read(tmp_path / "bad", "thing")
+
+
+def test_a_claimed_folder_is_taken_back_if_nothing_came_of_it(tmp_path):
+    with pytest.raises(KeyError), claimed_folder(tmp_path / "a" / "b"):
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileExistsError), claimed_folder(tmp_path / "a" / "b") as folder:
+        (folder / "work").mkdir() or (folder / "work").mkdir()
+    assert (tmp_path / "a" / "b" / "work").exists()
+
+
+def test_numbered_folders_are_never_shared(tmp_path):
+    names = []
+    for _ in range(3):
+        with claimed_folder(tmp_path / "run", numbered=True) as folder:
+            names.append(folder.name)
+    assert names == ["run", "run-2", "run-3"]
+
+
+def test_names_that_are_not_utf8_are_written(tmp_path):
+    write_json(tmp_path / "x.json", {"name": "caf\udce9.png"})
+    assert read_json(tmp_path / "x.json", "file") == {"name": "caf\udce9.png"}

@@ -1,6 +1,7 @@
 """The loop: its four steps, its refresh schedules, its seeds, and continuing to the bit."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -144,22 +145,33 @@ def test_reuse_takes_the_outputs_of_the_epoch_just_trained():
     torch.testing.assert_close(model.program.theta, replay.program.theta, rtol=1e-4, atol=1e-5)
 
 
-def test_the_epoch_is_tested_with_the_mapping_it_trained_with():
-    model, data = build("ilm"), small_data(val=False)
+@pytest.mark.parametrize("refresh", ["reuse", "fresh"])
+def test_the_epoch_is_tested_with_the_mapping_it_trained_with(refresh):
+    model, data = build("blm", refresh=refresh), small_data(val=False)
+    used = []
+    model.mapping.register_forward_hook(
+        lambda module, *_: used.append(module.weights.clone()) if torch.is_grad_enabled() else None
+    )
     result = fit(model, data, epochs=3, batch_size=20, lr=0.2)
+    assert not torch.equal(used[0], used[-1])
+    assert torch.equal(model.mapping.weights, used[-1])
     assert evaluate(model, data.test).accuracy == result.records[-1]["accuracy"]["test"] == result.accuracy["last"]
 
 
 def test_the_three_accuracies_and_the_selected_epoch():
     """Trap 8: the checkpoint is chosen on validation, and best-on-test is reported beside it under its own name."""
-    model, data = build("blm"), small_data()
+    data = small_data()
+    data = replace(data, val=ArraySplit(data.val.images, (data.val.labels + 1) % 3))  # validation that prefers bad epochs
+    model = build("blm")
     result = fit(model, data, epochs=8, batch_size=20, lr=0.3)
     tests = [record["accuracy"]["test"] for record in result.records]
     vals = [record["accuracy"]["val"] for record in result.records]
+    assert result.selected_epoch == vals.index(max(vals)) + 1
+    assert result.selected_epoch != tests.index(max(tests)) + 1
     assert result.accuracy["last"] == tests[-1]
     assert result.accuracy["best_on_test"] == max(tests)
-    assert result.selected_epoch == vals.index(max(vals)) + 1
     assert result.accuracy["selected"] == tests[result.selected_epoch - 1] == evaluate(model, data.test).accuracy
+    assert result.accuracy["selected"] < result.accuracy["best_on_test"]
     assert result.test.accuracy == result.accuracy["selected"]
 
 
@@ -208,16 +220,27 @@ def test_a_learned_mapping_trains_also_without_a_program():
     assert result.records[-1]["loss"] < result.records[0]["loss"]
 
 
-@pytest.mark.parametrize(("mapping", "optimizer"), [("blm+", "adam"), ("ilm", "sgd"), ("linear", "adam")])
-def test_a_checkpoint_continues_to_the_bit(tmp_path, mapping, optimizer):
-    data, settings = small_data(), {"epochs": 5, "batch_size": 16, "lr": 0.1, "optimizer": optimizer, "schedule": "cosine"}
+@pytest.mark.parametrize(
+    ("mapping", "optimizer", "precision"),
+    [("blm+", "adam", "fp32"), ("ilm", "sgd", "fp32"), ("linear", "adam", "fp32"), ("blm", "sgd", "fp16")],
+)
+def test_a_checkpoint_continues_to_the_bit(tmp_path, mapping, optimizer, precision):
+    data = small_data(val=False)  # so that the last epoch is kept, not one before the interruption
+    settings = {
+        "epochs": 5,
+        "batch_size": 16,
+        "lr": 0.1,
+        "optimizer": optimizer,
+        "schedule": "cosine",
+        "precision": precision,
+    }
     whole = build(mapping)
     expected = fit(whole, data, **settings)
 
     class StopError(Exception):
         pass
 
-    def stop_after_two(records):
+    def stop_after_two(records, epochs):
         if len(records) == 2:
             raise StopError
 
@@ -232,12 +255,37 @@ def test_a_checkpoint_continues_to_the_bit(tmp_path, mapping, optimizer):
         assert torch.equal(tensor, resumed.state_dict()[key]), key
 
 
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
+    checkpoint, data = tmp_path / "state.safetensors", small_data()
+    fit(build(), data, epochs=1, batch_size=16, checkpoint=str(checkpoint))
+    for others, changed in ((data, {"lr": 0.3}), (small_data(n=61), {})):
+        with pytest.raises(ReprogramError, match="was made with other"):
+            fit(build(), others, epochs=1, batch_size=16, checkpoint=checkpoint, **changed)
+
+
+def test_data_with_other_classes_are_refused():
+    with pytest.raises(ReprogramError, match=r"none.*make the model with data\.classes"):
+        fit(build(), replace(small_data(), classes=("none", "right", "left")))
+
+
+def test_a_border_of_no_pixels_is_nothing_to_train():
+    result = fit(build("blm", program=Padding(24, 24)), small_data(), epochs=5, batch_size=16)
+    assert len(result.records) == 1
+
+
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_lower_precision_leaves_the_statistics_exact(precision):
-    model = build("blm+")
-    result = fit(model, small_data(), epochs=2, batch_size=16, precision=precision)
+    model = build("blm+", refresh="never")
+    seen = []
+    model.frozen.register_forward_hook(lambda module, inputs, output: seen.append(output.detach()))
+    data = small_data(val=False)
+    result = fit(model, data, epochs=1, batch_size=60, precision=precision)
     assert math.isfinite(result.records[-1]["loss"])
-    assert model.mapping.statistics.matrix.dtype == torch.float64
+    assert seen[0].dtype == {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    expected = torch.zeros(12, 3, dtype=torch.float64)
+    for row, label in zip(seen[0].double(), data.train.labels, strict=True):
+        expected[row.argmax(), label] += row.softmax(0).max()
+    torch.testing.assert_close(model.mapping.statistics.matrix, expected, rtol=1e-12, atol=1e-12)
     assert model.mapping.weights.dtype == torch.float32
     assert model.mapping.statistics.n == 60
 

@@ -1,5 +1,6 @@
 import os
 import pickle
+import re
 import subprocess
 import sys
 import types
@@ -361,3 +362,48 @@ def test_other_failures_of_torchvision_are_not_hidden(monkeypatch):
     monkeypatch.setattr(zoo.importlib, "import_module", fail)
     with pytest.raises(RuntimeError, match="something else is wrong"):
         import_torchvision()
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        ("googlenet", lambda module: module.transform_input),
+        ("densenet121", lambda module: True),
+        ("vit_b_16.IMAGENET1K_SWAG_E2E_V1", lambda module: module.image_size == 384),
+        ("resnet18", lambda module: True),
+    ],
+)
+def test_downloaded_torchvision_weights_are_treated_as_torchvision_does(name, check, monkeypatch):
+    """Some families keep old key names, another input size or an input transformation with their weights.
+
+    The downloader is replaced by one that hands out random weights in the form of the official files.
+    """
+    torchvision = import_torchvision()
+    base, _, tag = name.partition(".")
+    entry = torchvision.models.get_model_weights(base)[tag or "DEFAULT"]
+    size = {"image_size": entry.meta["min_size"][0]} if base.startswith("vit_") else {}
+    extra = {"init_weights": False} if base == "googlenet" else {}
+    state = torchvision.models.get_model(base, weights=None, **size, **extra).state_dict()
+    if base == "densenet121":  # the official files are old: norm.1 where the module has norm1, and no batch counters
+        old = re.compile(r"(denselayer\d+\.(?:norm|conv))([12])\.")
+        state = {old.sub(r"\1.\2.", key): value for key, value in state.items() if "num_batches" not in key}
+    options = {}
+
+    def download(url, *args, **given):
+        options.update(given)
+        return state
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", download)
+    frozen = load_frozen(f"torchvision:{name}")
+    assert options["weights_only"] is True
+    assert check(frozen.module)
+    assert frozen.k_source == 1000
+    assert "get_state_dict" not in type(entry).__dict__
+
+
+def test_loading_leaves_the_callers_generators_alone():
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    load_frozen("timm:test_resnet", pretrained=False, seed=3)
+    assert torch.equal(torch.rand(3), expected)

@@ -10,7 +10,7 @@ import pydantic
 import tyro
 
 from reprogram.errors import ReprogramError, nearest
-from reprogram.settings import Settings
+from reprogram.settings import Settings, expectation
 
 Schema = TypeVar("Schema", bound=Settings)
 
@@ -82,13 +82,8 @@ def _check_value(schema: type[Settings], name: str, flag: str, given: str) -> No
             None if given == "None" else given
         )
     except pydantic.ValidationError as error:
-        expected = " or ".join(dict.fromkeys(_expectation(finding["msg"]) for finding in error.errors()))
+        expected = " or ".join(dict.fromkeys(expectation(finding["msg"]) for finding in error.errors()))
         raise ReprogramError(f"{flag} {given} was given, but it should be {expected}; change that value") from None
-
-
-def _expectation(message: str) -> str:
-    message = message.split(", unable")[0]
-    return message.removeprefix("Input should be ").removeprefix("a valid ").replace("number", "a number", 1)
 
 
 def _positional(schema: type[Settings], name: str) -> bool:

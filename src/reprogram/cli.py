@@ -11,11 +11,12 @@ from typing import Annotated, Literal
 import tyro
 from pydantic import Field
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from reprogram.arguments import parse, peek
 from reprogram.config import FitConfig, choose_device
-from reprogram.data import BUNDLED_DATA, load_data
+from reprogram.data import BUNDLED_DATA, Split, load_data, load_labelled
 from reprogram.errors import EvidenceWarning, ReprogramError, unknown
 from reprogram.evaluation import evaluate
 from reprogram.mappings import METHODS
@@ -23,10 +24,11 @@ from reprogram.progress import Progress, for_stream
 from reprogram.reprogrammed import Predictions, Reprogrammed
 from reprogram.runs import format_accuracy, run_fit, stored_config
 from reprogram.settings import Settings
-from reprogram.storage import read_json
+from reprogram.storage import claimed_folder, read_json
 from reprogram.training import FitResult
 from reprogram.zoo import list_models
 
+DEMO_METHODS = ("rlm", "flm", "ilm", "blm", "blm+")
 RunFolder = Annotated[
     str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN"), Field(description="Run folder or artefact folder.")
 ]
@@ -56,6 +58,7 @@ class EvaluateCommand(Settings):
     run: RunFolder
     data: str | None = Field(None, description="Data set; by default the one that the run was trained on.")
     split: str = Field("test", description="train, val or test.")
+    weights: str | None = Field(None, description="The source model's weights file, if that has moved since the run.")
     batch_size: int = Field(64, ge=1, description="Images per step.")
     device: str = Field("auto", description="auto, cpu, cuda, mps ...")
 
@@ -67,6 +70,7 @@ class PredictCommand(Settings):
     images: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE")] = Field(description="Image files.")
     evidence: int = Field(3, ge=0, description="Source labels to name for each image.")
     format: Literal["text", "json"] = Field("text", description="Text for a reader, or one JSON object per image.")
+    weights: str | None = Field(None, description="The source model's weights file, if that has moved since the run.")
     batch_size: int = Field(64, ge=1, description="Images per step.")
     device: str = Field("auto", description="auto, cpu, cuda, mps ...")
 
@@ -85,78 +89,107 @@ class DatasetsCommand(Settings):
 
 def fit_verb(arguments: Sequence[str]) -> None:
     """Run `reprogram fit`."""
-    default = None
-    out = peek(arguments, "--out")
-    if "--resume" in arguments:
-        if out is None:
-            raise ReprogramError("--resume needs to know which run; add --out with its folder")
-        if (Path(out) / "config.json").exists():
-            default = FitCommand.read(stored_config(Path(out)).model_dump())
-    elif (file := peek(arguments, "--config")) is not None:
-        default = FitCommand.read(read_json(Path(file), "configuration"))
-    command = parse(FitCommand, arguments, "fit", default)
+    command = parse(FitCommand, arguments, "fit", None if _asks_for_help(arguments) else _fit_defaults(arguments))
     config = FitConfig.read(command.model_dump(include=set(FitConfig.model_fields)))
-    name = Path(config.data).resolve().name if Path(config.data).is_dir() else config.data
-    folder = Path(command.out) if command.out else _unused(Path("runs") / f"{name}-{config.program}-{config.mapping}")
+    name = config.data
+    if Path(config.data).is_dir():  # an absolute path, so that the run can be continued and evaluated from anywhere
+        config = config.model_copy(update={"data": str(Path(config.data).resolve())})
+        name = Path(config.data).name
+    wanted = Path(command.out or Path("runs") / f"{name}-{config.program}-{config.mapping}")
     progress = for_stream()
-    try:
-        result = run_fit(config, folder, resume=command.resume, progress=progress)
-    except KeyboardInterrupt:
-        progress.say(f"interrupted; continue with: reprogram fit --resume --out {folder}")
-        raise
+    with claimed_folder(wanted, numbered=command.out is None) as folder:
+        try:
+            result = run_fit(config, folder, resume=command.resume, progress=progress)
+        except KeyboardInterrupt:
+            if (folder / "config.json").exists():
+                progress.say(f"interrupted; continue with: reprogram fit --resume --out {folder}")
+            raise
     _show_result(result, folder, progress)
+
+
+def _fit_defaults(arguments: Sequence[str]) -> FitCommand | None:
+    """What the flags are laid over: a run that is continued, a configuration file, or nothing."""
+    out, file = peek(arguments, "--out"), peek(arguments, "--config")
+    if "--resume" in arguments:
+        if out is None or file is not None:
+            raise ReprogramError("--resume continues the run in --out with its own settings; give --out and no --config")
+        if not (Path(out) / "config.json").exists():
+            raise ReprogramError(f"{out!r} holds no run to resume; check the path, or start one without --resume")
+        return FitCommand.read(stored_config(Path(out)).model_dump())
+    return None if file is None else FitCommand.read(read_json(Path(file), "configuration"))
+
+
+def _asks_for_help(arguments: Sequence[str]) -> bool:
+    return bool({"-h", "--help"} & set(arguments))
 
 
 def demo_verb(arguments: Sequence[str]) -> None:
     """Run `reprogram demo`."""
     command = parse(DemoCommand, arguments, "demo")
-    folder = Path(command.out) if command.out else _unused(Path("runs") / "demo")
     progress = for_stream()
     progress.say("An ImageNet network that has never seen a digit learns to read them; not one of its weights changes.\n")
     table = Table(title="Test accuracy on handwritten digits (chance: 10 %)", title_justify="left")
     for heading in ("mapping", "what it is"):
         table.add_column(heading)
-    for heading in ("last epoch", "selected on val", "best on test", "seconds"):
+    for heading in ("last\nepoch", "selected\non val", "best\non test", "seconds", "images/s"):
         table.add_column(heading, justify="right")
-    table.add_column("run folder", overflow="fold")
-    for method in ("rlm", "flm", "ilm", "blm", "blm+"):
-        config = FitConfig(mapping=method, canvas=48, image_size=32, epochs=command.epochs, seed=command.seed)
-        result = run_fit(config, folder / method, resume=True, progress=progress)
-        scores = [f"{100 * score:.1f} %" for score in result.accuracy.values() if score is not None]
-        table.add_row(method, METHODS[method].summary, *scores, f"{result.seconds:.0f}", str(folder / method))
-        progress.say("")
-    console = Console(highlight=False)
-    console.width = max(console.width, 132) if not console.is_terminal else console.width
-    console.print(table)
-    progress.say(f"\nNext: reprogram evaluate {folder / 'blm+'}   or your own images: reprogram fit --data FOLDER")
+    with claimed_folder(Path(command.out or "runs/demo"), numbered=command.out is None) as folder:
+        for method in DEMO_METHODS:
+            config = FitConfig(mapping=method, canvas=48, image_size=32, epochs=command.epochs, seed=command.seed)
+            try:
+                result = run_fit(config, folder / method, resume=True, progress=progress)
+            except KeyboardInterrupt:
+                again = f"reprogram demo --epochs {command.epochs} --seed {command.seed} --out {folder}"
+                progress.say(f"interrupted; continue with: {again}")
+                raise
+            scores = [f"{100 * score:.1f} %" for score in result.accuracy.values() if score is not None]
+            speed = max(record["images_per_second"] for record in result.records)
+            table.add_row(method, METHODS[method].summary, *scores, f"{result.seconds:.0f}", f"{speed:.0f}")
+            progress.say("")
+    Console(highlight=False).print(table)
+    progress.say(f"run folders: {', '.join(str(folder / method) for method in DEMO_METHODS)}")
+    progress.say(f"\nlook closer:     reprogram evaluate {folder / 'blm+'}\nyour own images: reprogram fit --data FOLDER")
 
 
 def evaluate_verb(arguments: Sequence[str]) -> None:
     """Run `reprogram evaluate`."""
     command = parse(EvaluateCommand, arguments, "evaluate")
-    model = _load(command.run, command.device)
-    data = stored_config(Path(command.run)).load_data() if command.data is None else load_data(command.data)
-    if data.classes != model.classes:
-        raise ReprogramError(
-            f"data {data.name!r} has the classes {_shortened(data.classes)}, but the model has {_shortened(model.classes)}; "
-            "evaluate on folders with the same class names"
-        )
     if command.split not in ("train", "val", "test"):
         raise unknown("split", command.split, ("train", "val", "test"))
-    split = getattr(data, command.split)
-    if split is None:
-        raise ReprogramError(f"data {data.name!r} has no val split; choose train or test")
+    model = _load(command.run, command.device, command.weights)
+    name, split = _split_to_measure(command, model)
     progress = for_stream()
     evaluation = evaluate(model, split, batch_size=command.batch_size, progress=progress)
     table = Table()
     table.add_column("class")
     for heading in ("images", "correct", "accuracy"):
         table.add_column(heading, justify="right")
-    for name, images, correct in evaluation.per_class():
-        table.add_row(name, str(images), str(correct), f"{100 * correct / images:.1f} %" if images else "-")
+    for label, images, correct in evaluation.per_class():
+        table.add_row(escape(label), str(images), str(correct), f"{100 * correct / images:.1f} %" if images else "-")
     Console(highlight=False).print(table)
-    progress.say(f"accuracy on {data.name} ({command.split}): {format_accuracy(evaluation.correct, evaluation.n)}")
+    progress.say(f"accuracy on {name}: {format_accuracy(evaluation.correct, evaluation.n)}")
     progress.say(f"expected calibration error: {evaluation.calibration_error():.3f}")
+
+
+def _split_to_measure(command: EvaluateCommand, model: Reprogrammed) -> tuple[str, Split]:
+    """The images that `evaluate` is asked for, and their name: the run's own data by default, or a folder."""
+    config = stored_config(Path(command.run)) if (Path(command.run) / "config.json").exists() else None
+    own = config is not None and (command.data is None or str(Path(command.data).resolve()) == config.data)
+    if command.data is None and config is None:
+        raise ReprogramError(f"{command.run!r} does not tell its data; say what to measure on with --data")
+    if command.data is not None and not own and Path(command.data).is_dir():
+        folder = Path(command.data)
+        return f"{folder.resolve().name} ({command.split})", load_labelled(folder, command.split, model.classes)
+    data = config.load_data() if config is not None and own else load_data(str(command.data))
+    split: Split | None = getattr(data, command.split)
+    if data.classes != model.classes:
+        raise ReprogramError(
+            f"data {data.name!r} has the classes {_shortened(data.classes)}, but the model has {_shortened(model.classes)}; "
+            "evaluate on data with the same classes"
+        )
+    if split is None:
+        raise ReprogramError(f"data {data.name!r} has no {command.split} split; choose another one with --split")
+    return f"{data.name} ({command.split})", split
 
 
 def predict_verb(arguments: Sequence[str]) -> None:
@@ -164,7 +197,7 @@ def predict_verb(arguments: Sequence[str]) -> None:
     command = parse(PredictCommand, arguments, "predict")
     if not command.images:
         raise ReprogramError("no image was given to predict; write reprogram predict RUN IMAGE [IMAGE ...]")
-    model = _load(command.run, command.device)
+    model = _load(command.run, command.device, command.weights)
     predictions = model.predict(command.images, evidence=command.evidence, batch_size=command.batch_size)
     lines = _json_lines if command.format == "json" else _text_lines
     print("\n".join(lines(command.images, predictions)))
@@ -224,6 +257,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # a folder that cannot be made or read, a full disk
+        reason = error.strerror or error
+        print(f"reprogram: {reason} ({error.filename}); check the path, its permissions and the space", file=sys.stderr)
+        return 2
     return 0
 
 
@@ -257,10 +294,10 @@ def _show_result(result: FitResult, folder: Path, progress: Progress) -> None:
     progress.say(f"\nrun folder {folder}\nclassify an image: reprogram predict {folder} IMAGE")
 
 
-def _load(run: str, device: str) -> Reprogrammed:
+def _load(run: str, device: str, weights: str | None) -> Reprogrammed:
     if not Path(run).is_dir():
         raise ReprogramError(f"run {run!r} is not a folder; give a run folder or an artefact folder")
-    return Reprogrammed.load(run).to(choose_device(device))
+    return Reprogrammed.load(run, weights=weights).to(choose_device(device))
 
 
 def _text_lines(images: Sequence[str], predictions: Predictions) -> list[str]:
@@ -295,12 +332,3 @@ def _json_lines(images: Sequence[str], predictions: Predictions) -> list[str]:
 
 def _shortened(classes: Sequence[str]) -> str:
     return ", ".join(classes[:4]) + (f" ... ({len(classes)} in all)" if len(classes) > 4 else "")
-
-
-def _unused(folder: Path) -> Path:
-    """The folder itself, or the first free one of folder-2, folder-3, ..."""
-    candidate, number = folder, 1
-    while candidate.exists():
-        number += 1
-        candidate = folder.with_name(f"{folder.name}-{number}")
-    return candidate

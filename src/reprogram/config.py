@@ -42,7 +42,7 @@ class FitConfig(TrainingSettings):
     )
     refresh: Literal["never", "fresh", "reuse"] | None = Field(
         None,
-        description="Estimate the mapping once, by a fresh pass per epoch, or from the epoch's outputs; None: as published.",
+        description="Estimate the mapping once, by a fresh pass per epoch, or from the epoch's outputs; None: by method.",
     )
     optimal: bool = Field(False, description="One-to-one mappings by exact assignment instead of greedily.")
     val_fraction: float = Field(
@@ -116,6 +116,8 @@ def choose_device(name: str) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type == "meta":
+            raise RuntimeError
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):
         raise ReprogramError(

@@ -103,7 +103,7 @@ def evaluate(
     for batch in (progress or Progress()).track(pixels.split(batch_size), what):
         with autocast(model.device, precision):
             logits = model(batch)
-        best = logits.softmax(1).max(1)
-        predicted.append(best.indices.cpu())
-        confidence.append(best.values.cpu())
+        best = logits.argmax(1, keepdim=True)
+        predicted.append(best.flatten().cpu())
+        confidence.append(logits.softmax(1).gather(1, best).flatten().cpu())
     return Evaluation(split.labels, torch.cat(predicted), torch.cat(confidence), model.classes)

@@ -52,6 +52,7 @@ class Frozen(nn.Module):
         object.__setattr__(self, "module", module.eval().requires_grad_(False))
         self.register_buffer("mean", channel_values(mean), persistent=False)
         self.register_buffer("std", channel_values(std), persistent=False)
+        self.to(next(module.parameters(), self.mean).device)
         self.input_size, self.interpolation = input_size, interpolation
         self.spec = dict(spec or {})
         self.k_source = self._count_outputs()
@@ -66,15 +67,14 @@ class Frozen(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map what a program returns, (N, 3, S, S) and already normalised, to logits (N, k_S). Gradients flow to x."""
-        return self.module(x)  # type: ignore[no-any-return]
+        weight = next(self.module.parameters(), x)
+        return self.module(x.to(weight.dtype))  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
         """Map images (N, C, H, W) in [0, 1], or uint8, of any size to source logits (N, k_S): resize, normalise, run."""
         pixels = resize(as_rgb(images.to(self.mean.device)), self.input_size, self.interpolation)
-        return self(  # type: ignore[no-any-return]
-            ((pixels - self.mean) / self.std).to(next(self.module.parameters(), pixels).dtype)
-        )
+        return self((pixels - self.mean) / self.std)  # type: ignore[no-any-return]
 
     @property
     def name(self) -> str:
@@ -88,8 +88,8 @@ class Frozen(nn.Module):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over names, shapes and bytes of all weights and buffers: two models share it only if they are equal."""
-        digest = hashlib.sha256()
+        """SHA-256 over the architecture as printed and the names, shapes and bytes of all weights and buffers."""
+        digest = hashlib.sha256(repr(self.module).encode())
         named = (self.module.named_parameters(remove_duplicate=False), self.module.named_buffers(remove_duplicate=False))
         for key, tensor in itertools.chain(*named):
             digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

@@ -146,12 +146,13 @@ class MappingSettings:
 
 @dataclass(frozen=True)
 class Method:
-    """A named mapping: which statistic it needs (None: no data at all), its rule, and how often it is estimated."""
+    """A named mapping: the statistic it needs (None: no data at all), its rule, when it is estimated, its settings."""
 
     summary: str
     statistic: Kind | None
     rule: Callable[[Tensor | None, MappingSettings], Tensor] | None
     refresh: Refresh
+    uses: frozenset[str] = frozenset()
 
 
 def _random_rule(_: Tensor | None, settings: MappingSettings) -> Tensor:
@@ -173,12 +174,14 @@ def _same_labels_rule(_: Tensor | None, settings: MappingSettings) -> Tensor:
     return same_labels(settings.source_labels, settings.classes)
 
 
+_ASSIGNED = frozenset({"refresh", "optimal"})
+_SMOOTHED = frozenset({"refresh", "smoothing"})
 METHODS: dict[str, Method] = {
-    "rlm": Method("random one-to-one, drawn once", None, _random_rule, "never"),
-    "flm": Method("greedy one-to-one from the counts before training", "counts", _one_to_one_rule, "never"),
-    "ilm": Method("greedy one-to-one, every epoch", "counts", _one_to_one_rule, "reuse"),
-    "blm": Method("Bayes on counts, every epoch", "counts", _bayes_rule, "reuse"),
-    "blm+": Method("Bayes on top-K probabilities, every epoch", "probabilities", _bayes_rule, "reuse"),
+    "rlm": Method("random one-to-one", None, _random_rule, "never"),
+    "flm": Method("greedy one-to-one, before training", "counts", _one_to_one_rule, "never", _ASSIGNED),
+    "ilm": Method("greedy one-to-one, every epoch", "counts", _one_to_one_rule, "reuse", _ASSIGNED),
+    "blm": Method("Bayes on counts", "counts", _bayes_rule, "reuse", _SMOOTHED),
+    "blm+": Method("Bayes on top-K probabilities", "probabilities", _bayes_rule, "reuse", _SMOOTHED | {"top_ratio"}),
     "linear": Method("a weight matrix learned by gradient, no bias", None, None, "never"),
     "sigmoid": Method("the same, squashed by a sigmoid", None, None, "never"),
     "none": Method("source labels as they are, where the label sets agree", None, _same_labels_rule, "never"),
@@ -261,13 +264,16 @@ class EstimatedMapping(Mapping):
 
     @override
     def config(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
+        used = {
             "smoothing": self.settings.smoothing,
             "top_ratio": self.settings.top_ratio,
             "refresh": self.refresh,
             "optimal": self.settings.optimal,
+        }
+        return {
+            "name": self.name,
             "seed": self.settings.seed,
+            **{name: value for name, value in used.items() if name in METHODS[self.name].uses},
         }
 
 
@@ -329,6 +335,16 @@ def make_mapping(
             f"smoothing λ = {smoothing!r} was given, but a number of at least 0 is expected (the paper has 1)"
         )
     top_count(top_ratio, len(classes), len(source_labels))
+    changed = {
+        "smoothing": smoothing != 1,
+        "top_ratio": top_ratio != 0.15,
+        "refresh": refresh is not None,
+        "optimal": optimal,
+    }
+    for setting, is_changed in changed.items():
+        if is_changed and setting not in METHODS[name].uses:
+            takers = ", ".join(other for other, method in METHODS.items() if setting in method.uses)
+            raise ReprogramError(f"mapping {name!r} does not use {setting}; leave it out, or choose one that does: {takers}")
     if METHODS[name].rule is None:
         return LearnedMapping(name, len(source_labels), len(classes), seed)
     settings = MappingSettings(source_labels, classes, smoothing, top_ratio, optimal, seed)

@@ -18,7 +18,9 @@ from reprogram.storage import read_json, read_tensors, write_folder, write_json,
 from reprogram.zoo import load_frozen
 
 FORMAT = 1
-Pictures = Tensor | Sequence[str | Path | Image.Image]
+_FILES = ("artefact.json", "artefact.safetensors")
+Picture = str | Path | Image.Image
+Pictures = Tensor | Picture | Sequence[Picture]
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,13 @@ class Reprogrammed(nn.Module):
                 f"a mapping of shape {tuple(mapping.weights.shape)} was given for {frozen.k_source} source labels and "
                 f"{len(classes)} classes; make it with make_mapping(name, frozen.labels, classes)"
             )
+        for name in ("mean", "std"):
+            ours, theirs = (getattr(part, name).flatten().cpu() for part in (program, frozen))
+            if not torch.allclose(ours, theirs):
+                raise ReprogramError(
+                    f"the program normalises with {name} {[round(v, 4) for v in ours.tolist()]}, but the frozen model needs "
+                    f"{[round(v, 4) for v in theirs.tolist()]}; make the program with mean=frozen.mean, std=frozen.std"
+                )
         self.program, self.frozen, self.mapping, self.classes = program, frozen, mapping, tuple(classes)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -84,31 +93,46 @@ class Reprogrammed(nn.Module):
         """Where it computes."""
         return self.program.mean.device
 
+    @property
+    def trainable(self) -> bool:
+        """Whether there is anything for a gradient to change."""
+        return any(parameter.numel() for parameter in self.parameters())
+
     @torch.no_grad()
     def predict(self, images: Pictures, *, evidence: int = 3, batch_size: int = 64) -> Predictions:
         """Classify images and say why.
 
         Args:
-            images: a batch (N, C, H, W), or a list of file paths and PIL images.
+            images: a batch (N, C, H, W), a file path or PIL image, or a list of those.
             evidence: how many source labels to name for each image.
             batch_size: how many images go through the model at once.
         """
+        if isinstance(images, (str, Path, Image.Image)):
+            images = [images]
         batches = [images[start : start + batch_size] for start in range(0, len(images), batch_size)]
         labels: list[str] = []
+        indices: list[Tensor] = [torch.empty(0, dtype=torch.int64)]
         probabilities: list[Tensor] = []
         reasons: list[list[Evidence]] = []
         for batch in batches:
             source = self.source_logits(self._tensor(batch)).float()
             target = self.mapping(source)
             best = target.argmax(1)
+            indices.append(best.cpu())
             labels += [self.classes[index] for index in best.tolist()]
             probabilities.append(target.softmax(1).cpu())
             reasons += self._evidence(source, best, evidence)
         together = torch.cat(probabilities) if probabilities else torch.empty(0, len(self.classes))
-        return Predictions(labels, together.argmax(1), together, reasons)
+        return Predictions(labels, torch.cat(indices), together, reasons)
 
     def save(self, folder: str | Path) -> None:
-        """Write `artefact.json` and `artefact.safetensors` (θ, ω and J; no source weight) into a folder of their own."""
+        """Write `artefact.json` and `artefact.safetensors` (θ, ω and J; no source weight) into a folder of their own.
+
+        An artefact that stands there is replaced; anything else is left alone, with an error.
+        """
+        folder = Path(folder)
+        if folder.exists() and not (folder.is_dir() and {entry.name for entry in folder.iterdir()} <= set(_FILES)):
+            raise ReprogramError(f"{str(folder)!r} exists and is not an artefact; save to a folder that does not exist yet")
 
         def fill(fresh: Path) -> None:
             content = {
@@ -122,21 +146,26 @@ class Reprogrammed(nn.Module):
             write_json(fresh / "artefact.json", content)
             write_tensors(fresh / "artefact.safetensors", self.state_dict())
 
-        write_folder(Path(folder), fill)
+        write_folder(folder, fill)
 
     @classmethod
-    def load(cls, folder: str | Path, frozen: Frozen | None = None) -> "Reprogrammed":
+    def load(cls, folder: str | Path, frozen: Frozen | None = None, *, weights: str | Path | None = None) -> "Reprogrammed":
         """Read what `save` wrote.
 
         Args:
             folder: the artefact, or a run folder that contains one.
             frozen: the source model; by default it is loaded again by its name. Needed where it was your own module.
+            weights: where the source model's weights file is now, if it was loaded from one and has moved.
 
         Raises:
             ReprogramError: there is no artefact, or the source model is not the one it was made with.
         """
         path = Path(folder)
         path = path / "artefact" if (path / "artefact").is_dir() else path
+        if (path / "checkpoint").is_dir() and not (path / "artefact").exists():
+            raise ReprogramError(
+                f"the run in {str(path)!r} is not finished; continue it with: reprogram fit --resume --out {path}"
+            )
         content = read_json(path / "artefact.json", "artefact")
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ReprogramError(f"{str(path)!r} is not an artefact of format {FORMAT}; make it again with this version")
@@ -149,7 +178,7 @@ class Reprogrammed(nn.Module):
                     f"artefact {str(path)!r} was made with a model of your own (k_S = {k_source}); "
                     "load it from Python with Reprogrammed.load(folder, frozen=Frozen(module, ...))"
                 )
-            frozen = load_frozen(**source)
+            frozen = load_frozen(**(source if weights is None else {**source, "weights": weights}))
         if frozen.fingerprint != expected:
             raise ReprogramError(
                 f"artefact {str(path)!r} was made with a source model of fingerprint {expected[:12]}, but {frozen.name} has "
@@ -167,7 +196,7 @@ class Reprogrammed(nn.Module):
             ) from None
         return model
 
-    def _tensor(self, batch: Pictures) -> Tensor:
+    def _tensor(self, batch: Tensor | Sequence[Picture]) -> Tensor:
         if isinstance(batch, Tensor):
             return batch
         size, how = self.program.image_size, self.program.interpolation

@@ -18,7 +18,7 @@ from reprogram.evaluation import Evaluation, accuracy_interval
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.settings import TrainingSettings
-from reprogram.storage import read_json, write_json, write_text
+from reprogram.storage import claimed_folder, read_json, remove_leftovers, write_json, write_text
 from reprogram.training import FitResult, fit
 
 _PACKAGES = ("reprogram", "torch", "numpy", "timm", "torchvision", "scikit-learn", "pillow", "safetensors")
@@ -35,22 +35,20 @@ def run_fit(config: FitConfig, folder: Path, *, resume: bool = False, progress: 
         _check_continuation(config, folder, resume)
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ReprogramError(f"{str(folder)!r} already exists and is not a run; choose another --out")
-    data = config.load_data()
-    frozen = config.load_frozen()
-    model = config.build(frozen, data)
-    for split in filter(None, (data.train, data.val, data.test)):
-        split.pixels(model.program.image_size, model.program.interpolation, progress)
-    write_json(folder / "config.json", config.model_dump())
+    with claimed_folder(folder):
+        remove_leftovers(folder)
+        data = config.load_data()
+        frozen = config.load_frozen()
+        model = config.build(frozen, data)
+        for split in filter(None, (data.train, data.val, data.test)):
+            split.pixels(model.program.image_size, model.program.interpolation, progress)
+        write_json(folder / "config.json", config.model_dump())
     write_json(folder / "environment.json", environment(model.device))
     progress.say(describe(model, data))
 
-    def on_epoch(records: list[dict[str, Any]]) -> None:
+    def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
         write_text(folder / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-        progress.say(
-            epoch_line(
-                records[-1], config.epochs if model.program.free_parameters or list(model.mapping.parameters()) else 1
-            )
-        )
+        progress.say(epoch_line(records[-1], epochs))
 
     checkpoint = folder / "checkpoint" / "state.safetensors"
     result = fit(model, data, _training_part(config), checkpoint=checkpoint, progress=progress, on_epoch=on_epoch)

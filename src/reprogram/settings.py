@@ -1,24 +1,36 @@
 """The numbers that a training depends on, checked and documented; the command line's flags are these fields."""
 
+from collections.abc import Iterable
 from typing import Literal, Self
 
 import pydantic
 from pydantic import ConfigDict, Field
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, unknown
 
 Optimizer = Literal["adam", "sgd"]
 Schedule = Literal["multistep", "cosine", "constant"]
 
 
-def first_problem(error: pydantic.ValidationError) -> ReprogramError:
+def expectation(message: str) -> str:
+    """What pydantic's message says the value should be, in our words.
+
+    >>> expectation("Input should be a valid integer, unable to parse string as an integer")
+    'an integer'
+    """
+    wanted = message.removeprefix("Input should be ").split(", unable")[0]
+    kind = wanted.removeprefix("a valid ")
+    return wanted if kind == wanted else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def first_problem(error: pydantic.ValidationError, known: Iterable[str]) -> ReprogramError:
     """Turn pydantic's report into our one sentence about its first finding."""
     finding = error.errors()[0]
-    field = ".".join(str(part) for part in finding["loc"][:1]) or "the configuration"
-    message = finding["msg"][0].lower() + finding["msg"][1:]
-    return ReprogramError(
-        f"{field} = {finding['input']!r} was given, but {message.replace('input', 'it')}; change that value"
-    )
+    field = ".".join(str(part) for part in finding["loc"][:1])
+    if finding["type"] == "extra_forbidden":
+        return unknown("setting", field, known)
+    given = f"{field} = {finding['input']!r}" if field else repr(finding["input"])
+    return ReprogramError(f"{given} was given, but it should be {expectation(finding['msg'])}; change that value")
 
 
 class Settings(pydantic.BaseModel):
@@ -32,7 +44,7 @@ class Settings(pydantic.BaseModel):
         try:
             return cls.model_validate(values)
         except pydantic.ValidationError as error:
-            raise first_problem(error) from None
+            raise first_problem(error, cls.model_fields) from None
 
 
 class TrainingSettings(Settings):

@@ -96,7 +96,9 @@ class JointStatistics(nn.Module):
         logits = logits.to(self.matrix.device)
         targets = self._checked(targets, len(logits))
         if not bool(logits.isfinite().all()):
-            raise ReprogramError("the logits hold NaN or infinity, but finite numbers are expected; check the model's input")
+            raise ReprogramError(
+                "the logits hold NaN or infinity, but finite numbers are expected; check the input, lower the lr or use fp32"
+            )
         if self.kind == "counts":
             return self._add(logits.argmax(1, keepdim=True), None, targets)
         logits = logits.double()

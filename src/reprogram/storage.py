@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from torch import Tensor
 
 from reprogram.errors import ReprogramError
 
+_FOLDER_PREFIX = ".unfinished-"
+
 
 def write_text(path: Path, text: str) -> None:
     """Replace a text file in one step."""
-    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="surrogateescape"))
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -28,7 +31,7 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path, what: str) -> Any:
     """Read a JSON file, or say in one sentence that there is none."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8", errors="surrogateescape"))
     except FileNotFoundError:
         raise ReprogramError(f"{what} {str(path)!r} does not exist; check the path") from None
     except (OSError, ValueError) as error:
@@ -55,19 +58,62 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], Any]:
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """Replace a folder: `fill` writes into a new one beside it, which takes its place only when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    fresh = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{path.name}-", dir=path.parent))
     try:
         fill(fresh)
         fresh.chmod(0o755)
         if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+            old = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{path.name}-old-", dir=path.parent))
             os.replace(path, old / path.name)
-            os.replace(fresh, path)
-            shutil.rmtree(old)
+            try:
+                os.replace(fresh, path)
+            except BaseException:
+                os.replace(old / path.name, path)
+                raise
+            finally:
+                shutil.rmtree(old, ignore_errors=True)
         else:
             os.replace(fresh, path)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
+        raise
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed process had begun to write in a folder and below it."""
+    for path in folder.rglob(".*"):
+        if path.name.endswith(".tmp") and path.is_file():
+            path.unlink(missing_ok=True)
+        elif path.name.startswith(_FOLDER_PREFIX) and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def claimed_folder(folder: Path, *, numbered: bool = False) -> Iterator[Path]:
+    """Make a folder, and take it back with the parents made for it if the block fails and has left it empty.
+
+    With `numbered`, a folder that exists is left alone and folder-2, folder-3, ... is made instead, so that two processes
+    never get the same one.
+    """
+    candidate, number = folder, 1
+    made = [path for path in folder.parents if not path.exists()]
+    while True:
+        try:
+            candidate.mkdir(parents=True)
+        except FileExistsError:
+            if not numbered:
+                break
+            number += 1
+            candidate = folder.with_name(f"{folder.name}-{number}")
+        else:
+            made.insert(0, candidate)
+            break
+    try:
+        yield candidate
+    except BaseException:
+        for path in made:
+            with suppress(OSError):  # not empty: it stays
+                path.rmdir()
         raise
 
 

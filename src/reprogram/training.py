@@ -1,8 +1,9 @@
 """`fit`: one loop for every program and mapping. The four steps of the paper's Algorithm 1 stand in `_train_epoch`."""
 
+import hashlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from reprogram.randomness import generator
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.settings import Schedule, TrainingSettings
 from reprogram.statistics import JointStatistics
+from reprogram.storage import read_tensors
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,9 @@ def fit(
     data: DataSet,
     settings: TrainingSettings | None = None,
     *,
-    checkpoint: Path | None = None,
+    checkpoint: str | Path | None = None,
     progress: Progress | None = None,
-    on_epoch: Any = None,
+    on_epoch: Callable[[list[dict[str, Any]], int], object] | None = None,
     **overrides: Any,
 ) -> FitResult:
     """Train the program and estimate the mapping, in place.
@@ -64,22 +66,43 @@ def fit(
         model: left at the epoch with the best validation accuracy, or at the last one without a validation set.
         data: its validation split is used to select the epoch; see `DataSet.with_validation`.
         settings: how to train; single settings may also be given by keyword: `fit(model, data, epochs=5)`.
-        checkpoint: a file that is replaced after each epoch. If it exists, the fit continues from it, to the bit.
+        checkpoint: a file that is replaced after each epoch. If it exists, the fit continues from it, to the bit; it must
+            have been made with the same settings, source model and data.
         progress: where to show progress; silent by default.
-        on_epoch: called with all records so far after each epoch.
+        on_epoch: called after each epoch with all records so far and the number of epochs to come to.
         **overrides: fields of `TrainingSettings`.
     """
     settings = TrainingSettings.read({**(settings or TrainingSettings()).model_dump(), **overrides})
     progress = progress or Progress()
+    if model.classes != data.classes:
+        raise ReprogramError(
+            f"the model has the classes {', '.join(model.classes[:3])} ... ({len(model.classes)}), but the data "
+            f"{', '.join(data.classes[:3])} ... ({len(data.classes)}); make the model with data.classes"
+        )
     for part in filter(None, (data.train, data.val, data.test)):  # decode first: bad files stop the run before any work
         part.pixels(model.program.image_size, model.program.interpolation, progress)
     run = _Run(model, settings, len(data.train))
+    checkpoint = None if checkpoint is None else Path(checkpoint)
+    origin = {"settings": settings.model_dump(), "source": model.frozen.fingerprint, "data": _digest(data)}
     if checkpoint is not None and checkpoint.exists():
-        run.restore(checkpoint)
+        run.restore(checkpoint, origin)
+    with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+        _run_epochs(run, data, checkpoint, origin, progress, on_epoch)
+        return run.finish(data.test, progress)
+
+
+def _run_epochs(
+    run: "_Run",
+    data: DataSet,
+    checkpoint: Path | None,
+    origin: dict[str, Any],
+    progress: Progress,
+    on_epoch: Callable[[list[dict[str, Any]], int], object] | None,
+) -> None:
     for epoch in range(len(run.records), run.epochs):
         started = time.perf_counter()
         change = _refresh_mapping(run, data.train, epoch, progress)
-        outcome = _train_epoch(run, data.train, epoch, progress) if run.trainable else _NOTHING_TRAINED
+        outcome = _train_epoch(run, data.train, epoch, progress) if run.model.trainable else _NOTHING_TRAINED
         accuracy: dict[str, float | None] = {"train": outcome.accuracy}
         for name, split in (("val", data.val), ("test", data.test)):
             accuracy[name] = run.evaluate(split, progress, name).accuracy if split is not None else None
@@ -95,10 +118,17 @@ def fit(
         )
         run.keep_if_selected(accuracy["val"])
         if checkpoint is not None:
-            run.store(checkpoint)
+            run.store(checkpoint, origin)
         if on_epoch is not None:
-            on_epoch(run.records)
-    return run.finish(data.test, progress)
+            on_epoch(run.records, run.epochs)
+
+
+def _digest(data: DataSet) -> str:
+    """Which images with which labels the splits hold, by their names: what a checkpoint must agree with."""
+    digest = hashlib.sha256(repr(data.classes).encode())
+    for split in (data.train, data.val, data.test):
+        digest.update(repr(None if split is None else (split.names, split.labels.tolist())).encode())
+    return digest.hexdigest()
 
 
 def _refresh_mapping(run: "_Run", train: Split, epoch: int, progress: Progress) -> float | None:
@@ -135,32 +165,34 @@ def _train_epoch(run: "_Run", train: Split, epoch: int, progress: Progress) -> _
     model, settings, mapping = run.model, run.settings, run.model.mapping
     reusing = isinstance(mapping, EstimatedMapping) and mapping.statistics is not None and mapping.refresh == "reuse"
     gathered = mapping.gather() if isinstance(mapping, EstimatedMapping) and reusing else None
-    loss_sum = torch.zeros((), dtype=torch.float64)
-    correct = torch.zeros((), dtype=torch.int64)
+    losses: list[Tensor] = []
+    hits: list[Tensor] = []
     order = torch.randperm(len(train), generator=generator(settings.seed, "order", epoch))
     started = _clock(model.device)
     for step, (images, labels) in enumerate(run.batches(train, order, progress, f"epoch {epoch + 1} of {run.epochs}")):
         run.set_learning_rate(epoch, step)
         with autocast(model.device, settings.precision):
             logits = model.source_logits(images)  # step 1: outputs of the frozen model under the program
-        if gathered is not None:
-            gathered.update(logits.detach(), labels)  # step 2 for the coming epoch: statistics of the mapping
         predicted = mapping(logits)  # step 3: target logits
         loss = F.cross_entropy(predicted, labels)
         run.step(loss)  # step 4: the program follows the gradient
-        loss_sum += loss.detach().cpu().double() * len(labels)
-        correct += (predicted.argmax(1) == labels).sum().cpu()
+        if gathered is not None:
+            gathered.update(logits.detach(), labels)  # step 2 for the coming epoch: statistics of the mapping
+        losses.append(loss.detach() * len(labels))  # read after the epoch, so that no step waits for its numbers
+        hits.append((predicted.argmax(1) == labels).sum())
     seconds = _clock(model.device) - started
     run.gathered = gathered
-    mean_loss = float(loss_sum) / len(train)
+    mean_loss = float(torch.stack(losses).cpu().double().sum()) / len(train)
     if not math.isfinite(mean_loss):
         raise ReprogramError(f"the loss became {mean_loss} in epoch {epoch + 1}; lower lr = {settings.lr:g} or use fp32")
-    return _Outcome(mean_loss, int(correct) / len(train), round(len(train) / seconds, 2))
+    return _Outcome(mean_loss, int(torch.stack(hits).sum()) / len(train), round(len(train) / seconds, 2))
 
 
 def _clock(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
     return time.perf_counter()
 
 
@@ -196,8 +228,7 @@ class _Run:
         settings = self.settings
         theta = list(self.model.program.parameters())
         learned = list(self.model.mapping.parameters())
-        self.trainable = bool(theta or learned)
-        self.epochs = settings.epochs if self.trainable else 1  # without a program there is nothing to repeat
+        self.epochs = settings.epochs if self.model.trainable else 1  # without a program there is nothing to repeat
         self.steps = math.ceil(self.samples / settings.batch_size)
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         if theta and settings.optimizer == "adam":
@@ -255,15 +286,26 @@ class _Run:
         seconds = sum(record["seconds"] for record in self.records)
         return FitResult(accuracy, self.selected_epoch, self.records, self.evaluate(test, progress, "test"), seconds)
 
-    def store(self, path: Path) -> None:
+    def store(self, path: Path, origin: dict[str, Any]) -> None:
         tensors = {f"model/{key}": tensor for key, tensor in self.model.state_dict().items()}
         tensors |= {f"selected/{key}": tensor for key, tensor in (self.selected or {}).items()}
         if self.gathered is not None:
             tensors |= {f"gathered/{key}": tensor for key, tensor in self.gathered.state_dict().items()}
-        header = {"records": self.records, "selected_epoch": self.selected_epoch, "scaler": self.scaler.state_dict()}
+        header = {
+            "origin": origin,
+            "records": self.records,
+            "selected_epoch": self.selected_epoch,
+            "scaler": self.scaler.state_dict(),
+        }
         write_checkpoint(path, tensors, self.optimizers, header)
 
-    def restore(self, path: Path) -> None:
+    def restore(self, path: Path, origin: dict[str, Any]) -> None:
+        found = read_tensors(path, "checkpoint")[1].get("origin", {})
+        for what, value in origin.items():
+            if found.get(what) != value:
+                raise ReprogramError(
+                    f"checkpoint {str(path)!r} was made with other {what}; continue it as it was, or start anew elsewhere"
+                )
         tensors, header = read_checkpoint(path, self.optimizers)
 
         def part(name: str) -> dict[str, Tensor]:

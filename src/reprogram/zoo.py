@@ -2,7 +2,8 @@
 
 import fnmatch
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,12 +45,12 @@ def load_frozen(name: str, *, pretrained: bool = True, weights: str | Path | Non
         raise ReprogramError(f"model {name!r} names no architecture; list them with: reprogram models '{source}:*'")
     state = read_weights(weights) if weights is not None else None
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # of the CPU alone: other devices' generators are the caller's
         frozen = _LOADERS[source](architecture, pretrained and state is None, state)
     frozen.spec = {
         "name": name,
         "pretrained": pretrained,
-        "weights": None if weights is None else str(weights),
+        "weights": None if weights is None else str(Path(weights).resolve()),
         "seed": seed,
     }
     # Convolutions run faster on channels-last weights; strides change, values do not.
@@ -207,17 +208,18 @@ def _load_torchvision(name: str, pretrained: bool, state: dict[str, Tensor] | No
         raise unknown(f"weight tag of torchvision:{base}", tag, catalogue.__members__)
     entry = catalogue[tag] if tag else catalogue.DEFAULT
     labels: list[str] | None = list(entry.meta["categories"])
-    changed: dict[str, Any] = {}
+    # Some weight tags were trained at a size of their own, which transformers must be built for.
+    changed: dict[str, Any] = {"image_size": entry.meta["min_size"][0]} if base.startswith("vit_") else {}
     if state is not None:
         # The head is the last tensor of the architecture, which is not the last one in every file.
         with torch.device("meta"):
             last = list(torchvision.models.get_model(base, weights=None).state_dict())[-1]
         outputs = len(state[last]) if last in state and state[last].ndim else len(labels or ())
         if outputs != len(labels or ()):
-            changed, labels = {"num_classes": outputs}, None
+            changed["num_classes"], labels = outputs, None
     try:
-        module = torchvision.models.get_model(base, weights=None, **changed)
-        state = entry.get_state_dict(check_hash=True, weights_only=True) if pretrained else state
+        with _safe_downloads(type(entry)):
+            module = torchvision.models.get_model(base, weights=entry if pretrained else None, **changed)
     except Exception as error:
         raise _unavailable(f"torchvision:{name}", error, pretrained) from error
     if state is not None:
@@ -231,6 +233,21 @@ def _load_torchvision(name: str, pretrained: bool, state: dict[str, Tensor] | No
         labels=labels,
         interpolation="bicubic" if preset.interpolation.value == "bicubic" else "bilinear",
     )
+
+
+@contextmanager
+def _safe_downloads(catalogue: Any) -> Iterator[None]:
+    """Make torchvision read what it downloads without running code from it; its builders do not offer that."""
+    original = catalogue.get_state_dict
+
+    def get_state_dict(self: Any, *args: Any, **options: Any) -> Any:
+        return original(self, *args, **{**options, "weights_only": True})
+
+    catalogue.get_state_dict = get_state_dict
+    try:
+        yield
+    finally:
+        del catalogue.get_state_dict  # the inherited one shows again
 
 
 _LOADERS = {"bundled": _load_bundled, "timm": _load_timm, "torchvision": _load_torchvision}

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from reprogram.data.dataset import ArraySplit, DataSet, FileSplit, Split
 from reprogram.data.digits import load_digits
-from reprogram.data.folders import load_folder
+from reprogram.data.folders import load_folder, load_labelled
 from reprogram.errors import ReprogramError, nearest
 
-__all__ = ["BUNDLED_DATA", "ArraySplit", "DataSet", "FileSplit", "Split", "load_data"]
+__all__ = ["BUNDLED_DATA", "ArraySplit", "DataSet", "FileSplit", "Split", "load_data", "load_labelled"]
 
 BUNDLED_DATA = {"digits": "1,797 handwritten digits of 8×8 pixels, 10 classes, inside scikit-learn (no download)"}
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -15,6 +16,8 @@ from reprogram.errors import ReprogramError
 from reprogram.images import Interpolation, as_rgb, read_image, resize
 from reprogram.progress import Progress
 from reprogram.randomness import generator
+
+ArrayLike = Tensor | np.ndarray[Any, Any] | Sequence[int]
 
 
 class Split(ABC):
@@ -25,8 +28,14 @@ class Split(ABC):
         names: n names, one per image, that a person can find it by.
     """
 
-    def __init__(self, labels: Tensor, names: Sequence[str]) -> None:
-        self.labels, self.names = labels, list(names)
+    def __init__(self, labels: ArrayLike, names: Sequence[str]) -> None:
+        labels = torch.as_tensor(labels).cpu()
+        if labels.ndim != 1 or labels.is_floating_point() or len(names) != len(labels):
+            raise ReprogramError(
+                f"labels are {labels.dtype} of shape {tuple(labels.shape)} for {len(names)} images; "
+                "give one whole number for each image"
+            )
+        self.labels, self.names = labels.long(), list(names)
         self._decoded: dict[tuple[int, Interpolation], Tensor] = {}
 
     def __len__(self) -> int:
@@ -54,8 +63,9 @@ class Split(ABC):
 class ArraySplit(Split):
     """Images that are already in memory: (n, C, H, W), uint8 or floating point in [0, 1]."""
 
-    def __init__(self, images: Tensor, labels: Tensor, names: Sequence[str] | None = None) -> None:
-        super().__init__(labels, names or [str(index) for index in range(len(labels))])
+    def __init__(self, images: ArrayLike, labels: ArrayLike, names: Sequence[str] | None = None) -> None:
+        images = torch.as_tensor(images)
+        super().__init__(labels, names or [str(index) for index in range(len(images))])
         self.images = images
 
     @override
@@ -99,10 +109,13 @@ class FileSplit(Split):
             except ReprogramError as error:
                 failures.append(str(error))
 
-        with ThreadPoolExecutor() as pool:
+        pool = ThreadPoolExecutor()
+        try:
             futures = [pool.submit(decode, index) for index in range(len(self))]
             for future in progress.track(futures, "decoding images"):
                 future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # an interrupt does not wait for the images that are still queued
         if failures:
             more = f" (and {len(failures) - 1} more files like it)" if len(failures) > 1 else ""
             raise ReprogramError(min(failures) + more)
@@ -118,6 +131,18 @@ class DataSet:
     train: Split
     test: Split
     val: Split | None = None
+
+    def __post_init__(self) -> None:
+        for split in filter(None, (self.train, self.val, self.test)):
+            if not len(split):
+                raise ReprogramError(
+                    f"data set {self.name!r} has a split without images; give it some or leave the split out"
+                )
+            if not (int(split.labels.min()) >= 0 and int(split.labels.max()) < len(self.classes)):
+                raise ReprogramError(
+                    f"data set {self.name!r} has labels from {int(split.labels.min())} to {int(split.labels.max())}, "
+                    f"but its {len(self.classes)} classes are numbered 0 to {len(self.classes) - 1}"
+                )
 
     @property
     def k_target(self) -> int:

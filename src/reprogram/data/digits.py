@@ -7,7 +7,7 @@ from reprogram.errors import ReprogramError
 
 
 def load_digits() -> DataSet:
-    """1,797 greyscale digits of 8×8 pixels; 1,257 for training and 540 for testing, always the same ones."""
+    """1,797 greyscale digits of 8×8 pixels; 1,258 for training and 539 for testing, always the same ones."""
     try:
         from sklearn.datasets import load_digits as load
     except ModuleNotFoundError:

@@ -1,5 +1,6 @@
 """Image folders: `train/ [val/] test/` with class folders in each, or class folders alone, split by a seed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -42,6 +43,24 @@ def load_folder(folder: Path, seed: int = 0) -> DataSet:
     return DataSet(folder.resolve().name, classes, train=everything.subset(train), test=everything.subset(test))
 
 
+def load_labelled(folder: Path, split: str, classes: Sequence[str]) -> FileSplit:
+    """Load the labelled images of a folder for a model that has these classes already.
+
+    A folder with splits gives the named one; a folder of class folders gives all its images. It may lack classes.
+    """
+    place = _existing(folder, _ALIASES[split])
+    if place is None and any(_existing(folder, aliases) for aliases in _ALIASES.values()):
+        raise ReprogramError(f"folder {str(folder)!r} has no {split} split; choose another one with --split")
+    place = place or folder
+    foreign = [name for name in _class_folders(place) if name not in classes]
+    if foreign:
+        raise ReprogramError(
+            f"folder {str(place)!r} has a class {foreign[0]!r}, but the model has {', '.join(classes[:4])}"
+            f"{' ...' if len(classes) > 4 else ''}; give folders with the model's class names"
+        )
+    return _scan(place, tuple(classes))
+
+
 def _existing(folder: Path, names: tuple[str, ...]) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_dir()), None)
 
@@ -69,4 +88,8 @@ def _scan(folder: Path, classes: tuple[str, ...]) -> FileSplit:
             )
         paths += images
         labels += [label] * len(images)
+    if not paths:
+        raise ReprogramError(
+            f"folder {str(folder)!r} holds no image of any class; add class folders with images or remove it"
+        )
     return FileSplit(paths, torch.tensor(labels, dtype=torch.int64))
