@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 from pydantic import Field
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -128,7 +129,7 @@ def demo_verb(arguments: Sequence[str]) -> None:
     command = parse(DemoCommand, arguments, "demo")
     progress = for_stream()
     progress.say("An ImageNet network that has never seen a digit learns to read them; not one of its weights changes.\n")
-    table = Table(title="Test accuracy on handwritten digits (chance: 10 %)", title_justify="left")
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for heading in ("mapping", "what it is"):
         table.add_column(heading)
     for heading in ("last\nepoch", "selected\non val", "best\non test", "seconds", "images/s"):
@@ -146,6 +147,7 @@ def demo_verb(arguments: Sequence[str]) -> None:
             speed = max(record["images_per_second"] for record in result.records)
             table.add_row(method, METHODS[method].summary, *scores, f"{result.seconds:.0f}", f"{speed:.0f}")
             progress.say("")
+    progress.say("test accuracy on handwritten digits (chance: 10 %)")
     Console(highlight=False).print(table)
     progress.say(f"run folders: {', '.join(str(folder / method) for method in DEMO_METHODS)}")
     progress.say(f"\nlook closer:     reprogram evaluate {folder / 'blm+'}\nyour own images: reprogram fit --data FOLDER")
@@ -160,7 +162,7 @@ def evaluate_verb(arguments: Sequence[str]) -> None:
     name, split = _split_to_measure(command, model)
     progress = for_stream()
     evaluation = evaluate(model, split, batch_size=command.batch_size, progress=progress)
-    table = Table()
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     table.add_column("class")
     for heading in ("images", "correct", "accuracy"):
         table.add_column(heading, justify="right")

@@ -178,10 +178,10 @@ _ASSIGNED = frozenset({"refresh", "optimal"})
 _SMOOTHED = frozenset({"refresh", "smoothing"})
 METHODS: dict[str, Method] = {
     "rlm": Method("random one-to-one", None, _random_rule, "never"),
-    "flm": Method("greedy one-to-one, before training", "counts", _one_to_one_rule, "never", _ASSIGNED),
-    "ilm": Method("greedy one-to-one, every epoch", "counts", _one_to_one_rule, "reuse", _ASSIGNED),
+    "flm": Method("greedy one-to-one, once", "counts", _one_to_one_rule, "never", _ASSIGNED),
+    "ilm": Method("greedy one-to-one", "counts", _one_to_one_rule, "reuse", _ASSIGNED),
     "blm": Method("Bayes on counts", "counts", _bayes_rule, "reuse", _SMOOTHED),
-    "blm+": Method("Bayes on top-K probabilities", "probabilities", _bayes_rule, "reuse", _SMOOTHED | {"top_ratio"}),
+    "blm+": Method("Bayes on top-K", "probabilities", _bayes_rule, "reuse", _SMOOTHED | {"top_ratio"}),
     "linear": Method("a weight matrix learned by gradient, no bias", None, None, "never"),
     "sigmoid": Method("the same, squashed by a sigmoid", None, None, "never"),
     "none": Method("source labels as they are, where the label sets agree", None, _same_labels_rule, "never"),
