@@ -15,7 +15,7 @@ $(VENV)/.made:
 
 $(VENV)/.demo: $(VENV)/.made pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt $(TORCH)
-	$(PIP) install -c constraints.txt -e '.[all]'
+	$(PIP) install -c constraints.txt -e '.[models,sklearn]'
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.demo

@@ -14,6 +14,12 @@ torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that the tests start
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Decoded images go into a folder of this session, not into the user's."""
+    os.environ["REPROGRAM_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def lite0():
     """The bundled ImageNet model, loaded once. It is frozen, so no test can spoil it for another."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,8 +15,9 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from conftest import draw_folder
+from reprogram import load_data
 
-SMALL = ("--model", "timm:test_resnet", "--no-pretrained", "--canvas", "64", "--batch-size", "8", "--lr", "0.05")
+SMALL = ("--model", "timm:test_resnet", "--no-pretrained", "--canvas", "64", "--batch-size", "16", "--lr", "0.05")
 
 
 def reprogram(*arguments, cwd=None, check=True, **options):
@@ -165,7 +167,78 @@ def without_times(path):
     ]
 
 
-MANY = 30  # epochs: enough that a signal comes in time also on a busy machine
+def test_bad_images_are_skipped_on_demand_and_listed(tmp_path):
+    folder = draw_folder(tmp_path / "set", per_class=8)
+    (folder / "disc" / "003.png").write_bytes(b"")
+    flags = ("fit", "--data", folder, "--program", "none", *SMALL, "--out", tmp_path / "run")
+    assert "003.png" in reprogram(*flags, check=False).stderr
+    assert not (tmp_path / "run").exists()
+    reprogram(*flags, "--skip-bad")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert len(result["skipped"]) == 1
+    assert "003.png" in result["skipped"][0]
+    assert sum(result["images"].values()) == 23
+
+
+def test_shots_and_fraction(shapes, tmp_path):
+    for name, flags, expected in (("shots", ["--shots", 4], 12), ("fraction", ["--fraction", 0.5], 42)):
+        reprogram("fit", "--data", shapes, "--program", "none", *flags, *SMALL, "--no-cache", "--out", tmp_path / name)
+        assert json.loads((tmp_path / name / "result.json").read_text())["images"]["train"] == expected
+
+
+def paper_eurosat(root, per_class=3):
+    """CoOp's layout of EuroSAT, much smaller."""
+    entries = {"train": [], "val": [], "test": []}
+    for label in range(10):
+        for number in range(3 * per_class):
+            path = f"Class_{label}/{number}.jpg"
+            (root / "eurosat" / "2750" / path).parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (64, 64), (25 * label, 10 * number, 99)).save(root / "eurosat" / "2750" / path)
+            entries[("train", "val", "test")[number % 3]].append([path, label, f"Class_{label}"])
+    (root / "eurosat" / "split_zhou_EuroSAT.json").write_text(json.dumps(entries))
+    return root
+
+
+def test_a_set_of_the_paper_under_its_protocol(tmp_path):
+    root = paper_eurosat(tmp_path / "sets")
+    assert re.search(r"paper:eurosat .*present", reprogram("datasets", "--data-root", root).stdout)
+    done = reprogram("datasets", "check", "paper:eurosat", "--data-root", root, check=False)
+    assert done.returncode == 2
+    assert "13,500" in done.stdout
+    flags = ("fit", "--data", "paper:eurosat", "--data-root", root, "--protocol", "paper", "--epochs", 1, "--canvas", 56)
+    model = ("--model", "timm:test_resnet", "--no-pretrained")
+    printed = reprogram(*flags, *model, "--program", "watermark", "--out", tmp_path / "run").stdout
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["epochs"], config["lr"], config["batch_size"]) == (1, 0.01, 256)
+    assert "13,500" in printed, "the difference from the published counts is said"
+    reprogram(*flags, *model, "--out", tmp_path / "padded")
+    program = json.loads((tmp_path / "padded" / "artefact" / "artefact.json").read_text())["program"]
+    assert program["image_size"] == 32, "128 px on a canvas of 224"
+
+
+def test_flips_are_the_paper_s_and_else_only_where_they_are_safe(tmp_path):
+    from reprogram.config import FitConfig
+
+    data = load_data(draw_folder(tmp_path / "set"))
+    for program, protocol, safe, expected in (
+        ("watermark", "default", None, "crop"),
+        ("watermark", "default", False, "crop"),
+        ("watermark", "default", True, "flip"),
+        ("watermark", "paper", False, "flip"),
+        ("padding", "paper", True, "none"),
+    ):
+        config = FitConfig(program=program, protocol=protocol)
+        assert config.training_settings(replace(data, flip_safe=safe)).augment == expected
+
+
+def test_models_are_described_and_other_sources_explained(places):
+    shown = reprogram("models", "show", "timm:test_resnet").stdout
+    assert re.search(r"labels +1000: tench; goldfish", shown)
+    assert "WordNet" in shown
+    assert "onnx:FILE" in reprogram("models", "onnx:*").stdout
+
+
+MANY = 16  # epochs: enough that a signal comes in time also on a busy machine
 
 
 def interrupt_in_an_epoch(arguments, folder, epochs_done, how):
@@ -268,6 +341,12 @@ MISTAKES = {
     "artefact without data": (["evaluate", "{run}/artefact"], ["--data"]),
     "meta device": (["fit", "--device", "meta", *SMALL], ["'meta'", "not available"]),
     "bad config": (["fit", "--config", "{bad_config}"], ["'epohcs'", "did you mean 'epochs'"]),
+    "check what": (["datasets", "check"], ["one name"]),
+    "check nothing of the paper": (["datasets", "check", "flowers"], ["'flowers'", "flowers102"]),
+    "a set that is not there": (["fit", "--data", "paper:dtd", *SMALL], ["paper:dtd", "'data'", "DATASETS.md"]),
+    "a table without labels": (["fit", "--data", "{table}", *SMALL], ["table.csv", "label"]),
+    "too many shots": (["fit", "--shots", "9999", *SMALL], ["9999 shots"]),
+    "show what": (["models", "show"], ["one model"]),
     "no pattern": (["models", "timm:zzz*"], ["timm:zzz*"]),
 }
 
@@ -293,6 +372,7 @@ def places(tmp_path_factory, shapes, run):
     (root / "empty_test" / "test").mkdir()
     draw_folder(root / "foreign", classes=("disc", "torus"), per_class=2)
     (root / "unfinished" / "checkpoint").mkdir(parents=True)
+    (root / "table.csv").write_text("path,kind\nx.png,disc\n")
     (root / "bad.json").write_text('{"epohcs": 3}')
     return {
         "empty": root / "empty",
@@ -303,6 +383,7 @@ def places(tmp_path_factory, shapes, run):
         "empty_test": root / "empty_test",
         "foreign": root / "foreign",
         "unfinished": root / "unfinished",
+        "table": root / "table.csv",
         "shapes": shapes,
         "run": run[0],
         "bad_config": root / "bad.json",

@@ -266,3 +266,17 @@ def test_the_fingerprint_does_not_depend_on_the_memory_format():
     plain, channels_last = small_net(), small_net().to(memory_format=torch.channels_last)
     assert not channels_last[0].weight.is_contiguous()
     assert fingerprint(plain) == fingerprint(channels_last)
+
+
+# ---- what it says of itself
+
+
+def test_it_says_where_its_label_names_come_from():
+    assert Frozen(small_net(), input_size=16).label_source == "numbered: the file carries no names"
+    assert Frozen(small_net(), input_size=16, labels=list("abcde")).label_source == "given by the caller"
+    named = Frozen(small_net(), input_size=16, labels=list("abcde"), label_source="config.id2label")
+    assert named.label_source == "config.id2label"
+
+
+def test_a_module_gives_gradients():
+    assert Frozen(small_net(), input_size=16).differentiable

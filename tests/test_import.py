@@ -15,6 +15,10 @@ HEAVY = (
     "rich",
     "transformers",
     "datasets",
+    "onnx",
+    "onnxruntime",
+    "pyarrow",
+    "lmdb",
 )
 
 

@@ -12,9 +12,18 @@ import torch
 from safetensors.torch import save_file
 
 import reprogram
-from reprogram import zoo
 from reprogram.errors import ReprogramError
-from reprogram.zoo import BUNDLED, import_torchvision, list_models, load_frozen, read_weights
+from reprogram.zoo import (
+    BUNDLED,
+    compatibility,
+    describe_model,
+    explain_sources,
+    import_torchvision,
+    list_models,
+    load_frozen,
+    read_weights,
+)
+from reprogram.zoo.timm_models import import_timm
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SMALL = ["timm:test_resnet", "torchvision:squeezenet1_1", "bundled:efficientnet_lite0"]
@@ -105,7 +114,7 @@ def test_zoo_models_know_how_they_are_fed(name, input_size, mean, std, interpola
 
 
 def test_a_backbone_without_a_head_is_refused(monkeypatch):
-    timm = zoo._timm()
+    timm = import_timm()
     headless = timm.create_model("test_resnet", num_classes=0)
     monkeypatch.setattr(timm, "create_model", lambda *args, **kwargs: headless)
     with pytest.raises(ReprogramError, match="timm:test_resnet has no classifier"):
@@ -120,7 +129,7 @@ def new_module(name, outputs):
     source, architecture = name.split(":")
     if source == "torchvision":
         return import_torchvision().models.get_model(architecture, num_classes=outputs)
-    return zoo._timm().create_model(f"tf_{architecture}" if source == "bundled" else architecture, num_classes=outputs)
+    return import_timm().create_model(f"tf_{architecture}" if source == "bundled" else architecture, num_classes=outputs)
 
 
 def write(path, state):
@@ -292,7 +301,7 @@ def unreachable(*args, **kwargs):
 
 
 def test_a_failed_download_of_timm_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(zoo._timm(), "create_model", unreachable)
+    monkeypatch.setattr(import_timm(), "create_model", unreachable)
     with pytest.raises(ReprogramError, match=SENTENCE.format(name="timm:test_resnet")):
         load_frozen("timm:test_resnet")
     with pytest.raises(ReprogramError, match=r"timm:test_resnet cannot be built \(network is unreachable\)"):
@@ -333,14 +342,27 @@ def run(code):
 
 
 def test_torchvision_imports_in_a_fresh_process_and_nothing_heavy_before_it():
-    heavy = ("timm", "torchvision", "sklearn", "scipy", "matplotlib", "open_clip", "ray", "datasets", "fastapi")
+    heavy = (
+        "timm",
+        "torchvision",
+        "sklearn",
+        "scipy",
+        "matplotlib",
+        "open_clip",
+        "ray",
+        "datasets",
+        "fastapi",
+        "transformers",
+        "onnx",
+        "onnxruntime",
+    )
     code = f"""
 import sys
 import reprogram, reprogram.zoo, reprogram.programs, reprogram.mappings
 print(*[name for name in {heavy} if name in sys.modules] or ["light"])
 torchvision = reprogram.zoo.import_torchvision()
 assert reprogram.zoo.import_torchvision() is torchvision
-assert len(reprogram.zoo._KEPT_ALIVE) <= 1
+assert len(reprogram.zoo.compatibility._KEPT_ALIVE) <= 1
 import timm
 print(torchvision.models.squeezenet1_1().classifier is not None)
 """
@@ -350,16 +372,16 @@ print(torchvision.models.squeezenet1_1().classifier is not None)
 def test_where_torchvision_imports_by_itself_nothing_is_touched(monkeypatch):
     fake = types.ModuleType("torchvision")
     monkeypatch.setitem(sys.modules, "torchvision", fake)
-    before = list(zoo._KEPT_ALIVE)
+    before = list(compatibility._KEPT_ALIVE)
     assert import_torchvision() is fake
-    assert before == zoo._KEPT_ALIVE
+    assert before == compatibility._KEPT_ALIVE
 
 
 def test_other_failures_of_torchvision_are_not_hidden(monkeypatch):
     def fail(name):
         raise RuntimeError("something else is wrong")
 
-    monkeypatch.setattr(zoo.importlib, "import_module", fail)
+    monkeypatch.setattr(compatibility.importlib, "import_module", fail)
     with pytest.raises(RuntimeError, match="something else is wrong"):
         import_torchvision()
 
@@ -407,3 +429,75 @@ def test_loading_leaves_the_callers_generators_alone():
     torch.manual_seed(7)
     load_frozen("timm:test_resnet", pretrained=False, seed=3)
     assert torch.equal(torch.rand(3), expected)
+
+
+# ---- convolutional nets and transformers alike, and what the zoos say about them
+
+
+@pytest.mark.parametrize(
+    ("name", "input_size", "mean", "std", "interpolation", "label_source"),
+    [
+        ("timm:vit_tiny_patch16_224", 224, (0.5,) * 3, (0.5,) * 3, "bicubic", "WordNet names from timm (imagenet-1k)"),
+        ("timm:convnext_atto", 224, IMAGENET_MEAN, IMAGENET_STD, "bicubic", "WordNet names from timm (imagenet-1k)"),
+        ("torchvision:vit_b_16", 224, IMAGENET_MEAN, IMAGENET_STD, "bilinear", "torchvision IMAGENET1K_V1 categories"),
+        ("torchvision:swin_t", 224, IMAGENET_MEAN, IMAGENET_STD, "bicubic", "torchvision IMAGENET1K_V1 categories"),
+        ("torchvision:convnext_tiny", 224, IMAGENET_MEAN, IMAGENET_STD, "bilinear", "torchvision IMAGENET1K_V1 categories"),
+    ],
+)
+def test_models_are_described_without_a_download(name, input_size, mean, std, interpolation, label_source, monkeypatch):
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", unreachable)
+    found = describe_model(name)
+    assert found["name"] == name
+    assert (found["classes"], found["input_size"], found["interpolation"]) == (1000, input_size, interpolation)
+    assert found["normalisation"] == {"mean": list(mean), "std": list(std)}
+    assert found["label_source"] == label_source
+    assert len(found["labels"]) == 5
+    assert found["labels"][0].startswith("tench")
+    assert found["parameters"] > 3e6
+    assert found["differentiable"]
+
+
+def test_own_outputs_have_no_names(tmp_path):
+    path = write(tmp_path / "own.pt", new_module("timm:test_resnet", 7).state_dict())
+    assert describe_model("timm:test_resnet", weights=path)["label_source"] == "numbered: the file carries no names"
+
+
+def test_a_vision_transformer_passes_gradients_to_its_input():
+    frozen = load_frozen("timm:vit_tiny_patch16_224", pretrained=False)
+    images = torch.rand(1, 3, 224, 224, requires_grad=True)
+    frozen(images)[0, 0].backward()
+    assert images.grad.abs().sum() > 0
+
+
+def test_the_papers_resnext_is_in_timm():
+    """88 million weights are not built for a test; timm's configuration is what the loader will follow."""
+    timm = import_timm()
+    config = timm.get_pretrained_cfg("resnext101_32x8d.fb_wsl_ig1b_ft_in1k")
+    assert config.tag == "fb_wsl_ig1b_ft_in1k"
+    assert (config.num_classes, config.input_size, config.mean, config.std) == (
+        1000,
+        (3, 224, 224),
+        IMAGENET_MEAN,
+        IMAGENET_STD,
+    )
+    assert (config.interpolation, config.classifier) == ("bilinear", "fc")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sources"),
+    [
+        ("*", ["hf", "onnx"]),
+        ("hf:*", ["hf"]),
+        ("onnx:", ["onnx"]),
+        ("timm:*", []),
+        ("resnet", []),
+        ("*:vit*", ["hf", "onnx"]),
+    ],
+)
+def test_sources_without_a_list_are_explained(pattern, sources):
+    assert [form.split(":")[0] for form in explain_sources(pattern)] == sources
+
+
+def test_options_of_black_boxes_are_refused_elsewhere():
+    with pytest.raises(ReprogramError, match="input_size and outputs was given, but timm:test_resnet knows it by itself"):
+        load_frozen("timm:test_resnet", input_size=32, outputs="logits")

@@ -1,5 +1,6 @@
 """Give a frozen image classifier other labels: a program on the input, a gradient-free mapping on the output."""
 
+from reprogram.black_box import BlackBox
 from reprogram.data import ArraySplit, DataSet, load_data
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.evaluation import Evaluation, evaluate
@@ -10,12 +11,13 @@ from reprogram.reprogrammed import Predictions, Reprogrammed
 from reprogram.settings import TrainingSettings
 from reprogram.statistics import JointStatistics
 from reprogram.training import FitResult, fit
-from reprogram.zoo import list_models, load_frozen
+from reprogram.zoo import describe_model, list_models, load_frozen
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ArraySplit",
+    "BlackBox",
     "DataSet",
     "Evaluation",
     "EvidenceWarning",
@@ -30,6 +32,7 @@ __all__ = [
     "TrainingSettings",
     "Watermark",
     "bayes",
+    "describe_model",
     "evaluate",
     "fit",
     "list_models",

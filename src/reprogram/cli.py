@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from pydantic import Field
@@ -18,6 +18,7 @@ from rich.table import Table
 from reprogram.arguments import parse, peek
 from reprogram.config import FitConfig, choose_device
 from reprogram.data import BUNDLED_DATA, Split, load_data, load_labelled
+from reprogram.data.paper import PAPER, check_paper, find_paper
 from reprogram.errors import EvidenceWarning, ReprogramError, unknown
 from reprogram.evaluation import evaluate
 from reprogram.mappings import METHODS
@@ -27,7 +28,7 @@ from reprogram.runs import format_accuracy, run_fit, stored_config
 from reprogram.settings import Settings
 from reprogram.storage import claimed_folder, read_json
 from reprogram.training import FitResult
-from reprogram.zoo import list_models
+from reprogram.zoo import describe_model, explain_sources, list_models
 
 DEMO_METHODS = ("rlm", "flm", "ilm", "blm", "blm+")
 RunFolder = Annotated[
@@ -77,15 +78,20 @@ class PredictCommand(Settings):
 
 
 class ModelsCommand(Settings):
-    """List the frozen models that can be loaded."""
+    """List the frozen models that can be loaded, or `show NAME` to describe one."""
 
-    pattern: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN")] = Field(
-        "*", description="For example 'bundled:*', 'timm:resne*' or a part of a name."
+    words: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="PATTERN | show NAME")] = Field(
+        [], description="A pattern such as 'timm:resne*' or a part of a name; or `show` and the name of a model."
     )
 
 
 class DatasetsCommand(Settings):
-    """List what --data takes."""
+    """List what --data takes and which of the paper's data sets are there, or `check NAME` to verify one."""
+
+    words: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="check NAME")] = Field(
+        [], description="Nothing, or `check` and the name of one of the paper's data sets."
+    )
+    data_root: str = Field("data", description="Folder that holds the data sets.")
 
 
 def fit_verb(arguments: Sequence[str]) -> None:
@@ -117,7 +123,14 @@ def _fit_defaults(arguments: Sequence[str]) -> FitCommand | None:
         if not (Path(out) / "config.json").exists():
             raise ReprogramError(f"{out!r} holds no run to resume; check the path, or start one without --resume")
         return FitCommand.read(stored_config(Path(out)).model_dump())
-    return None if file is None else FitCommand.read(read_json(Path(file), "configuration"))
+    if file is not None:
+        return FitCommand.read(read_json(Path(file), "configuration"))
+    if peek(arguments, "--protocol") == "paper":
+        entry = PAPER.get((peek(arguments, "--data") or "").removeprefix("paper:"))
+        return FitCommand(
+            protocol="paper", epochs=200, lr=0.01, val_fraction=0, batch_size=entry.batch_size if entry else 256
+        )
+    return None
 
 
 def _asks_for_help(arguments: Sequence[str]) -> bool:
@@ -208,22 +221,83 @@ def predict_verb(arguments: Sequence[str]) -> None:
 def models_verb(arguments: Sequence[str]) -> None:
     """Run `reprogram models`."""
     command = parse(ModelsCommand, arguments, "models")
-    names = list_models(command.pattern)
-    if not names:
-        raise ReprogramError(f"no model matches {command.pattern!r}; try 'timm:resne*' or 'bundled:*'")
-    print("\n".join(names))
+    if command.words[:1] == ["show"]:
+        if len(command.words) != 2:
+            raise ReprogramError(
+                "models show needs the name of one model; write for example: reprogram models show timm:vgg16"
+            )
+        _show_model(describe_model(command.words[1]))
+        return
+    pattern = _single_word(command.words, "models", "*")
+    names, explained = list_models(pattern), explain_sources(pattern)
+    if not names and not explained:
+        raise ReprogramError(f"no model matches {pattern!r}; try 'timm:resne*' or 'bundled:*'")
+    print("\n".join([*names, *(f"{form}  ({meaning})" for form, meaning in explained.items())]))
+
+
+def _show_model(facts: dict[str, Any]) -> None:
+    rows = {
+        "model": facts["name"],
+        "labels": f"{facts['classes']}: {'; '.join(label.split(',')[0] for label in facts['labels'])} ...",
+        "their names": facts["label_source"],
+        "input": f"{facts['input_size']} x {facts['input_size']} px, resized {facts['interpolation']}",
+        "normalised": "  ".join(f"{key} {' '.join(map(str, value))}" for key, value in facts["normalisation"].items()),
+        "parameters": f"{facts['parameters']:,}" if facts["parameters"] else "unknown",
+        "gradients": "yes" if facts["differentiable"] else "no: --program none only",
+    }
+    width = max(map(len, rows))
+    print("\n".join(f"{name:<{width}}  {value}" for name, value in rows.items()))
 
 
 def datasets_verb(arguments: Sequence[str]) -> None:
     """Run `reprogram datasets`."""
-    parse(DatasetsCommand, arguments, "datasets")
+    command = parse(DatasetsCommand, arguments, "datasets")
+    root = Path(command.data_root)
+    if command.words[:1] == ["check"]:
+        _check_data(_single_word(command.words[1:], "datasets check", None), root)
+        return
+    if command.words:
+        raise unknown("word", command.words[0], ["check"])
     rows = {
         **BUNDLED_DATA,
-        "FOLDER (with splits)": "train/<class>/*.jpg, test/<class>/*.jpg and, if you have one, val/<class>/*.jpg",
-        "FOLDER (without)": "<class>/*.jpg; a fifth of each class is set aside for testing, chosen by --seed",
+        "FOLDER": "train/<class>/*.jpg, test/<class>/*.jpg, perhaps val/; or <class>/*.jpg, a fifth of them for testing",
+        "FILE.csv, FILE.parquet": "a table with the columns path, label and perhaps split",
+        "FILE.npz": "arrays images and labels, perhaps split and classes",
+        "hf:NAME": "a data set of the `datasets` library, from the Hub or saved on disk",
+        "torchvision:NAME": "a data set of torchvision under --data-root",
     }
     width = max(map(len, rows))
     print("\n".join(f"{name:<{width}}  {text}" for name, text in rows.items()))
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for heading in ("the paper's sets", "classes", "train", "val", "test", f"under {root}/"):
+        table.add_column(heading, justify="right" if heading in ("classes", "train", "val", "test") else "left")
+    for name, entry in PAPER.items():
+        counts = [f"{entry.counts[split]:,}" if entry.counts.get(split) else "-" for split in ("train", "val", "test")]
+        there = "present" if find_paper(name, root) is not None else "missing"
+        table.add_row(f"paper:{name}", str(entry.classes), *counts, there)
+    Console(highlight=False).print(table)
+    print("reprogram datasets check NAME says how to get a missing one, and verifies one that is there")
+
+
+def _check_data(spec: str, root: Path) -> None:
+    name = spec.removeprefix("paper:")
+    if name not in PAPER:
+        raise unknown("data set of the paper", name, PAPER)
+    progress = for_stream()
+    findings = check_paper(name, root, progress)
+    for finding in findings:
+        progress.say(finding)
+    if findings:
+        raise ReprogramError(f"paper:{name} under {str(root)!r} is not as published ({len(findings)} findings above)")
+    progress.say(f"paper:{name}: all counts are as published and every image can be decoded")
+
+
+def _single_word(words: Sequence[str], verb: str, default: str | None) -> str:
+    if len(words) > 1 or (not words and default is None):
+        raise ReprogramError(
+            f"reprogram {verb} takes one name, but {list(words)} was given; see reprogram {verb.split()[0]} --help"
+        )
+    return words[0] if words else str(default)
 
 
 VERBS: dict[str, Callable[[Sequence[str]], None]] = {

@@ -20,7 +20,9 @@ class FitConfig(TrainingSettings):
     """A run: a frozen model, a data set, a program, a mapping, and how to train."""
 
     model: str = Field("bundled:efficientnet_lite0", description="Frozen model, source:name; see `reprogram models`.")
-    pretrained: bool = Field(True, description="Trained weights (timm and torchvision download them), or random ones.")
+    pretrained: bool = Field(
+        True, description="Trained weights (timm, torchvision and the Hub download them), or random ones."
+    )
     weights: str | None = Field(None, description="State dict file for the model, safetensors or a plain torch file.")
     data: str = Field("digits", description="`digits`, or an image folder; see `reprogram datasets`.")
     program: str = Field("padding", description="Program on the input: padding, watermark or none.")
@@ -45,14 +47,33 @@ class FitConfig(TrainingSettings):
         description="Estimate the mapping once, by a fresh pass per epoch, or from the epoch's outputs; None: by method.",
     )
     optimal: bool = Field(False, description="One-to-one mappings by exact assignment instead of greedily.")
+    data_root: str = Field("data", description="Folder that holds paper: and torchvision: data sets.")
+    protocol: Literal["default", "paper"] = Field(
+        "default",
+        description="Defaults: sensible ones, or the paper's (200 epochs, lr 0.01, its batch sizes and flips).",
+    )
+    shots: int | None = Field(None, ge=1, description="Keep this many training images of each class.")
+    fraction: float | None = Field(None, gt=0, le=1, description="Keep this stratified share of the training images.")
+    cache: bool = Field(True, description="Keep decoded images in the user's cache folder (REPROGRAM_CACHE).")
+    skip_bad: bool = Field(False, description="Leave out images that cannot be decoded, and list them in result.json.")
     val_fraction: float = Field(
         0.1, ge=0, lt=1, description="Share of the training images for validation, where the data brings none."
     )
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps ...")
 
     def load_data(self) -> DataSet:
-        """The data set, with a validation split."""
-        return load_data(self.data, seed=self.seed).with_validation(self.val_fraction, self.seed)
+        """The data set, with a validation split and as few training images as were asked for."""
+        data = load_data(self.data, seed=self.seed, root=self.data_root).with_validation(self.val_fraction, self.seed)
+        return data.with_fewer(shots=self.shots, fraction=self.fraction, seed=self.seed)
+
+    def training_settings(self, data: DataSet) -> TrainingSettings:
+        """The part of the configuration that `fit` takes, with the augmentation that suits the program and the data."""
+        settings = TrainingSettings.read(self.model_dump(include=set(TrainingSettings.model_fields)))
+        augment = self.augment
+        if augment is None and self.program == "watermark" and self.frame is None:
+            # mirrored digits and traffic signs change their meaning: only the paper's protocol mirrors them all the same
+            augment = "flip" if data.flip_safe or self.protocol == "paper" else "crop"
+        return settings.model_copy(update={"augment": augment or "none"})
 
     def load_frozen(self) -> Frozen:
         """The frozen model."""
@@ -62,14 +83,15 @@ class FitConfig(TrainingSettings):
 
     def make_program(self, frozen: Frozen, data: DataSet) -> Program:
         """The program, with the sizes that the model and the images ask for where none are given."""
+        canvas = self.canvas or frozen.input_size
         settings: dict[str, object] = {
-            "canvas": self.canvas or frozen.input_size,
+            "canvas": canvas,
             "mean": frozen.mean.flatten().tolist(),
             "std": frozen.std.flatten().tolist(),
         }
         if self.program == "padding":
-            settings["image_size"] = self.image_size or default_image_size(
-                data.train.native_size(), self.canvas or frozen.input_size
+            settings["image_size"] = (
+                self.image_size or _published_size(data, canvas) or default_image_size(data.train.native_size(), canvas)
             )
         elif self.image_size is not None:
             raise ReprogramError(
@@ -93,10 +115,18 @@ class FitConfig(TrainingSettings):
             optimal=self.optimal,
             seed=derived_seed(self.seed, "mapping"),
         )
+        if not frozen.differentiable and self.program != "none":
+            raise ReprogramError(
+                f"{frozen.name} gives no gradients, so program {self.program!r} cannot be trained; use --program none"
+            )
         model = Reprogrammed(self.make_program(frozen, data), frozen, mapping, data.classes)
         model.to(choose_device(self.device))
         check_canvas(model)
         return model
+
+
+def _published_size(data: DataSet, canvas: int) -> int | None:
+    return None if data.image_size is None else max(1, data.image_size * canvas // 224)
 
 
 def default_image_size(native: int, canvas: int) -> int:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from reprogram.errors import ReprogramError
 from reprogram.images import ChannelValues, Interpolation, as_rgb, channel_values, resize
 
+NUMBERED = "numbered: the file carries no names"
+
 
 class Frozen(nn.Module):
     """A classifier whose weights nobody may change: module + normalisation + input size + source label names.
@@ -27,7 +29,11 @@ class Frozen(nn.Module):
         input_size: the side S that it was trained for.
         labels: its k_S source label names; numbered where nobody knows them.
         interpolation: how images are brought to `input_size`.
+        label_source: where the label names come from, in words.
         spec: how `load_frozen` can make it again (written into artefacts); empty for a module of the user's own.
+
+    Attributes:
+        differentiable: whether gradients reach its input, which is what training a program needs; False for a `BlackBox`.
 
     >>> frozen = Frozen(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 5)), input_size=8)
     >>> frozen.logits(torch.rand(2, 3, 20, 30)).shape, frozen.labels[4], list(frozen.parameters())
@@ -36,6 +42,7 @@ class Frozen(nn.Module):
 
     mean: Tensor
     std: Tensor
+    differentiable: bool = True
 
     def __init__(
         self,
@@ -46,6 +53,7 @@ class Frozen(nn.Module):
         input_size: int = 224,
         labels: Sequence[str] | None = None,
         interpolation: Interpolation = "bilinear",
+        label_source: str | None = None,
         spec: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -57,6 +65,7 @@ class Frozen(nn.Module):
         self.spec = dict(spec or {})
         self.k_source = self._count_outputs()
         self.labels = list(labels) if labels is not None else [f"label {index}" for index in range(self.k_source)]
+        self.label_source = label_source or (NUMBERED if labels is None else "given by the caller")
         if len(self.labels) != self.k_source:
             raise ReprogramError(
                 f"{len(self.labels)} source labels were given for a model with {self.k_source} outputs; "

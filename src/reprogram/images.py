@@ -1,9 +1,10 @@
 """Pictures as tensors: any mode or dtype in, RGB out; and the one resize that the library uses."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import torch
@@ -74,20 +75,40 @@ def resize(images: Tensor, size: int, interpolation: Interpolation = "bilinear")
     return resized.clamp(0, 1)  # bicubic overshoots
 
 
-def read_image(path: str | Path, size: int | None = None, interpolation: Interpolation = "bilinear") -> Tensor:
-    """Decode one file as an RGB uint8 tensor (3, H, W), upright, and `size` × `size` where a size is given."""
+@contextmanager
+def large_images_allowed() -> Iterator[None]:
+    """Decode photographs of more than 89 megapixels without a warning; PIL still refuses twice that as a bomb.
+
+    Warning filters belong to the whole process, so this is entered once around the threads that decode.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        yield
+
+
+def read_image(
+    source: str | Path | BinaryIO,
+    size: int | None = None,
+    interpolation: Interpolation = "bilinear",
+    name: str | None = None,
+) -> Tensor:
+    """Decode one file as an RGB uint8 tensor (3, H, W), upright, and `size` × `size` where a size is given.
+
+    Args:
+        source: a path, or an open file such as the bytes of an image in memory.
+        size: side of the result; by default the image's own size.
+        interpolation: how it is resized.
+        name: what an error calls the image; by default its path.
+    """
+    name = name or str(source)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(path) as opened:
-                return pil_to_tensor(opened, size, interpolation)
+        with Image.open(source) as opened:
+            return pil_to_tensor(opened, size, interpolation)
     except FileNotFoundError:
-        raise ReprogramError(f"image {str(path)!r} does not exist; check the path") from None
+        raise ReprogramError(f"image {name!r} does not exist; check the path") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = str(error).split("\n")[0]
-        raise ReprogramError(
-            f"image {str(path)!r} cannot be decoded ({reason}); replace it or take it out of the folder"
-        ) from None
+        raise ReprogramError(f"image {name!r} cannot be decoded ({reason}); replace it or take it out of the data") from None
 
 
 def pil_to_tensor(picture: Image.Image, size: int | None = None, interpolation: Interpolation = "bilinear") -> Tensor:

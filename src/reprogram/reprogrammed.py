@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from reprogram.errors import ReprogramError
 from reprogram.frozen import Frozen
-from reprogram.images import pil_to_tensor, read_image
+from reprogram.images import large_images_allowed, pil_to_tensor, read_image
 from reprogram.mappings import Mapping, make_mapping
 from reprogram.programs import Program, make_program
 from reprogram.storage import read_json, read_tensors, write_folder, write_json, write_tensors
@@ -200,9 +200,10 @@ class Reprogrammed(nn.Module):
         if isinstance(batch, Tensor):
             return batch
         size, how = self.program.image_size, self.program.interpolation
-        return torch.stack(
-            [pil_to_tensor(x, size, how) if isinstance(x, Image.Image) else read_image(x, size, how) for x in batch]
-        )
+        with large_images_allowed():
+            return torch.stack(
+                [pil_to_tensor(x, size, how) if isinstance(x, Image.Image) else read_image(x, size, how) for x in batch]
+            )
 
     def _evidence(self, source: Tensor, best: Tensor, count: int) -> list[list[Evidence]]:
         weights = self.mapping.weights.T[best]

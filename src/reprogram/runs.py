@@ -12,14 +12,13 @@ from typing import Any
 import torch
 
 from reprogram.config import FitConfig
-from reprogram.data import DataSet, Split
+from reprogram.data import DataSet, Split, cache_folder, decode_data
 from reprogram.errors import ReprogramError
 from reprogram.evaluation import Evaluation, accuracy_interval
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.settings import TrainingSettings
 from reprogram.storage import claimed_folder, read_json, remove_leftovers, write_json, write_text
-from reprogram.training import FitResult, fit
+from reprogram.training import FitResult, fit, pixel_sizes
 
 _PACKAGES = ("reprogram", "torch", "numpy", "timm", "torchvision", "scikit-learn", "pillow", "safetensors")
 
@@ -40,22 +39,32 @@ def run_fit(config: FitConfig, folder: Path, *, resume: bool = False, progress: 
         data = config.load_data()
         frozen = config.load_frozen()
         model = config.build(frozen, data)
-        for split in filter(None, (data.train, data.val, data.test)):
-            split.pixels(model.program.image_size, model.program.interpolation, progress)
+        settings = config.training_settings(data)
+        data, skipped = decode_data(
+            data,
+            pixel_sizes(model.program, settings.augment),
+            model.program.interpolation,
+            cache=cache_folder() if config.cache else None,
+            skip_bad=config.skip_bad,
+            processes=os.cpu_count() or 1,
+            progress=progress,
+        )
         write_json(folder / "config.json", config.model_dump())
     write_json(folder / "environment.json", environment(model.device))
     progress.say(describe(model, data))
+    for note in (*data.notes, *(f"skipped: {text}" for text in skipped[:5])):
+        progress.say(f"note: {note}")
 
     def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
         write_text(folder / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
         progress.say(epoch_line(records[-1], epochs))
 
     checkpoint = folder / "checkpoint" / "state.safetensors"
-    result = fit(model, data, _training_part(config), checkpoint=checkpoint, progress=progress, on_epoch=on_epoch)
+    result = fit(model, data, settings, checkpoint=checkpoint, progress=progress, on_epoch=on_epoch)
     write_text(folder / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in result.records))
     model.save(folder / "artefact")
     write_text(folder / "predictions.csv", predictions_csv(result.test, data.test))
-    write_json(folder / "result.json", summary(result, model, data))
+    write_json(folder / "result.json", summary(result, model, data) | {"skipped": skipped, "notes": list(data.notes)})
     return result
 
 
@@ -150,10 +159,6 @@ def format_accuracy(correct: int, n: int) -> str:
     """
     low, high = accuracy_interval(correct, n)
     return f"{100 * correct / max(n, 1):.1f} % (95 % interval {100 * low:.1f} to {100 * high:.1f} %, {correct} of {n})"
-
-
-def _training_part(config: FitConfig) -> TrainingSettings:
-    return TrainingSettings.read(config.model_dump(include=set(TrainingSettings.model_fields)))
 
 
 def _check_continuation(config: FitConfig, folder: Path, resume: bool) -> None:

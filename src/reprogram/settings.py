@@ -6,6 +6,7 @@ from typing import Literal, Self
 import pydantic
 from pydantic import ConfigDict, Field
 
+from reprogram.augmentation import Augment
 from reprogram.errors import ReprogramError, unknown
 
 Optimizer = Literal["adam", "sgd"]
@@ -58,6 +59,9 @@ class TrainingSettings(Settings):
     optimizer: Optimizer = Field("adam", description="Optimiser of the program; sgd has momentum 0.9.")
     schedule: Schedule = Field(
         "multistep", description="Learning rate: ×0.1 at 50 % and 72 % of the epochs, cosine over all steps, or constant."
+    )
+    augment: Augment | None = Field(
+        None, description="Training images: none, random crop, or flip (crop and mirroring); None: by program and data."
     )
     mapping_lr: float = Field(0.1, gt=0, description="Learning rate of the learned mappings' own Adam.")
     seed: int = Field(0, ge=0, description="The run is a function of its settings and this number.")

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from reprogram.augmentation import Augment, centre_view, margin, random_views
 from reprogram.checkpoints import read_checkpoint, write_checkpoint
 from reprogram.data import DataSet, Split
 from reprogram.errors import ReprogramError
 from reprogram.evaluation import Evaluation, accuracy_interval, autocast, evaluate
 from reprogram.mappings import EstimatedMapping, LearnedMapping
+from reprogram.programs import Program
 from reprogram.progress import Progress
 from reprogram.randomness import generator
 from reprogram.reprogrammed import Reprogrammed
@@ -73,14 +75,16 @@ def fit(
         **overrides: fields of `TrainingSettings`.
     """
     settings = TrainingSettings.read({**(settings or TrainingSettings()).model_dump(), **overrides})
+    settings = settings.model_copy(update={"augment": settings.augment or "none"})
     progress = progress or Progress()
     if model.classes != data.classes:
         raise ReprogramError(
             f"the model has the classes {', '.join(model.classes[:3])} ... ({len(model.classes)}), but the data "
             f"{', '.join(data.classes[:3])} ... ({len(data.classes)}); make the model with data.classes"
         )
-    for part in filter(None, (data.train, data.val, data.test)):  # decode first: bad files stop the run before any work
-        part.pixels(model.program.image_size, model.program.interpolation, progress)
+    for name, size in pixel_sizes(model.program, settings.augment).items():  # decode first: bad files stop the fit early
+        if (part := getattr(data, name)) is not None:
+            part.pixels(size, model.program.interpolation, progress)
     run = _Run(model, settings, len(data.train))
     checkpoint = None if checkpoint is None else Path(checkpoint)
     origin = {"settings": settings.model_dump(), "source": model.frozen.fingerprint, "data": _digest(data)}
@@ -89,6 +93,12 @@ def fit(
     with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
         _run_epochs(run, data, checkpoint, origin, progress, on_epoch)
         return run.finish(data.test, progress)
+
+
+def pixel_sizes(program: Program, augment: Augment | None) -> dict[str, int]:
+    """The side that each split's images are decoded to: training images leave room for random crops."""
+    size = program.image_size
+    return {"train": size + margin(augment or "none", size), "val": size, "test": size}
 
 
 def _run_epochs(
@@ -169,7 +179,9 @@ def _train_epoch(run: "_Run", train: Split, epoch: int, progress: Progress) -> _
     hits: list[Tensor] = []
     order = torch.randperm(len(train), generator=generator(settings.seed, "order", epoch))
     started = _clock(model.device)
-    for step, (images, labels) in enumerate(run.batches(train, order, progress, f"epoch {epoch + 1} of {run.epochs}")):
+    views = generator(settings.seed, "augmentation", epoch)
+    what = f"epoch {epoch + 1} of {run.epochs}"
+    for step, (images, labels) in enumerate(run.batches(train, order, progress, what, views)):
         run.set_learning_rate(epoch, step)
         with autocast(model.device, settings.precision):
             logits = model.source_logits(images)  # step 1: outputs of the frozen model under the program
@@ -240,11 +252,19 @@ class _Run:
         self.base_rates = {"program": settings.lr, "mapping": settings.mapping_lr}
         self.scaler = torch.amp.GradScaler(self.model.device.type, enabled=settings.precision == "fp16")
 
-    def batches(self, split: Split, order: Tensor, progress: Progress, what: str) -> Iterator[tuple[Tensor, Tensor]]:
-        device = self.model.device
-        pixels = split.pixels(self.model.program.image_size, self.model.program.interpolation)
+    def batches(
+        self, train: Split, order: Tensor, progress: Progress, what: str, draw: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Training images in this order, as augmented views where a generator is given, else as they are."""
+        program, augment, device = self.model.program, self.settings.augment, self.model.device
+        pixels = train.pixels(pixel_sizes(program, augment)["train"], program.interpolation)
         for indices in progress.track(order.split(self.settings.batch_size), what):
-            yield pixels[indices].to(device, non_blocking=True), split.labels[indices].to(device, non_blocking=True)
+            images = pixels[indices]
+            if draw is None:
+                images = centre_view(images, program.image_size)
+            else:
+                images = random_views(images, program.image_size, augment or "none", draw)
+            yield images.to(device, non_blocking=True), train.labels[indices].to(device, non_blocking=True)
 
     def set_learning_rate(self, epoch: int, step: int) -> None:
         factor = learning_rate_factor(self.settings.schedule, epoch, step, self.epochs, self.steps)

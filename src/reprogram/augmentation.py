@@ -1,0 +1,49 @@
+"""Random crops and flips of the training images, on the batch tensor: they cost no decoding and depend on a seed alone."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Augment = Literal["none", "crop", "flip"]
+AUGMENTS: tuple[Augment, ...] = ("none", "crop", "flip")
+
+
+def margin(augment: Augment, size: int) -> int:
+    """How much larger than `size` images are decoded to leave room for crops: 4 pixels at 224 (the paper: 228 to 224).
+
+    >>> margin("flip", 224), margin("crop", 32), margin("none", 224)
+    (4, 1, 0)
+    """
+    return 0 if augment == "none" else max(1, round(size * 4 / 224))
+
+
+def random_views(images: Tensor, size: int, augment: Augment, draw: torch.Generator) -> Tensor:
+    """Cut a random `size` × `size` window out of each image, and with "flip" mirror half of them.
+
+    Args:
+        images: (N, C, S, S) with S ≥ size, any dtype.
+        size: side of the result.
+        augment: "crop", or "flip" for crop and flip; "none" takes the middle.
+        draw: the generator that decides.
+
+    >>> random_views(torch.rand(2, 3, 228, 228), 224, "flip", torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 3, 224, 224])
+    """
+    if augment == "none":
+        return centre_view(images, size)
+    count, slack = len(images), images.shape[-1] - size
+    top = torch.randint(slack + 1, (count, 1), generator=draw)
+    left = torch.randint(slack + 1, (count, 1), generator=draw)
+    mirrored = torch.rand(count, 1, generator=draw) < (0.5 if augment == "flip" else 0)
+    along = torch.arange(size)
+    rows = top + along
+    columns = left + torch.where(mirrored, along.flip(0), along)
+    sample = torch.arange(count)[:, None, None]
+    return images[sample, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+def centre_view(images: Tensor, size: int) -> Tensor:
+    """The middle `size` × `size` window of each image (N, C, S, S)."""
+    start = (images.shape[-1] - size) // 2
+    return images[:, :, start : start + size, start : start + size]

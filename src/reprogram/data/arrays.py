@@ -1,0 +1,295 @@
+"""Images that a program holds already: numpy arrays, torch tensors, `.npz` files, and any map-style torch data set."""
+
+import hashlib
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+from typing_extensions import override
+
+from reprogram.data.dataset import ArraySplit, DataSet, Split
+from reprogram.data.tables import sorted_classes, split_by_seed, split_by_words
+from reprogram.errors import ReprogramError
+from reprogram.images import Interpolation, as_rgb, pil_to_tensor, resize
+
+Array = np.ndarray[Any, Any] | Tensor
+Channels = Literal["first", "last"]
+_PARTS = ("train", "val", "test")
+_LABEL_ATTRIBUTES = ("targets", "labels", "_labels")
+
+
+def load_npz(path: Path, seed: int = 0) -> DataSet:
+    """Load a `.npz` file.
+
+    It holds `images` and `labels`, perhaps `split` (train, val or test for each image); or `train_images`,
+    `train_labels`, `test_images`, `test_labels` and perhaps `val_images`, `val_labels`. `classes` may name the classes.
+    """
+    try:
+        # allow_pickle=False: an array of Python objects is a pickle, and a pickle from elsewhere can run any code.
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise ReprogramError(f"array file {str(path)!r} holds one array; save images and labels with np.savez")
+        with loaded as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise ReprogramError(f"array file {str(path)!r} does not exist; check the path") from None
+    except ReprogramError:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+        reason = str(error).split("\n")[0]
+        raise ReprogramError(
+            f"array file {str(path)!r} cannot be read ({reason}); save plain number and text arrays with np.savez"
+        ) from None
+    names = [str(name) for name in arrays["classes"]] if "classes" in arrays else None
+    if "images" in arrays and "labels" in arrays:
+        split = [str(word) for word in arrays["split"]] if "split" in arrays else None
+        return from_arrays(arrays["images"], arrays["labels"], names, split=split, seed=seed, name=path.stem)
+    parts = {part: (arrays.get(f"{part}_images"), arrays.get(f"{part}_labels")) for part in _PARTS}
+    for part, (images, labels) in parts.items():
+        if (images is None or labels is None) and not (part == "val" and images is None and labels is None):
+            raise ReprogramError(
+                f"array file {str(path)!r} holds {', '.join(arrays) or 'nothing'}, but images and labels, or train_images, "
+                f"train_labels, test_images and test_labels are expected; save it with np.savez and these names"
+            )
+    given = {part: (images, labels) for part, (images, labels) in parts.items() if images is not None and labels is not None}
+    classes, numbers = _number_labels([labels for _, labels in given.values()], names)
+    splits = {
+        part: _array_split(images, label, [f"{part}/{index}" for index in range(len(label))])
+        for (part, (images, _)), label in zip(given.items(), numbers, strict=True)
+    }
+    return DataSet(path.stem, classes, train=splits["train"], test=splits["test"], val=splits.get("val"))
+
+
+def from_arrays(
+    images: Array,
+    labels: Array | Sequence[Any],
+    classes: Sequence[str] | None = None,
+    *,
+    split: Sequence[str] | None = None,
+    seed: int = 0,
+    name: str = "arrays",
+    channels: Channels | None = None,
+) -> DataSet:
+    """Make a data set from images in memory.
+
+    Args:
+        images: (n, H, W), (n, H, W, C) or (n, C, H, W); whole numbers in 0..255 (uint16: 0..65535),
+            floating point in [0, 1].
+        labels: n class numbers or class names.
+        classes: the names of the classes, in order. Without them, numbered labels are named by their numbers.
+        split: `train`, `val` or `test` for each image; without it, the seed sets a fifth aside for testing.
+        seed: of that split.
+        name: of the data set.
+        channels: `first` or `last` in the three sides of an image, where the shape does not tell.
+
+    >>> import numpy as np
+    >>> data = from_arrays(np.zeros((10, 8, 8), np.uint8), ["cat", "dog"] * 5)
+    >>> data.classes, len(data.train), len(data.test)
+    (('cat', 'dog'), 8, 2)
+    """
+    names, (numbers,) = _number_labels([labels], classes)
+    everything = _array_split(images, numbers, [str(index) for index in range(len(numbers))], channels)
+    if split is None:
+        return split_by_seed(name, names, everything, seed)
+    if len(split) != len(everything):
+        raise ReprogramError(f"{len(split)} splits were given for {len(everything)} images; give one for each image")
+    return split_by_words(name, names, everything, [str(word) for word in split], f"data {name!r}")
+
+
+class DatasetSplit(Split):
+    """Some items of a map-style torch data set whose items begin with (image, label).
+
+    An image is a PIL picture, a tensor (C, H, W) or (H, W), or an array (H, W) or (H, W, C).
+    """
+
+    def __init__(
+        self, dataset: "Dataset[Any]", labels: Tensor, names: Sequence[str], indices: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(labels, names)
+        self.dataset, self.indices = dataset, list(range(len(labels)) if indices is None else indices)
+
+    @override
+    def read(self, index: int, size: int | None = None, interpolation: Interpolation = "bilinear") -> Tensor:
+        try:
+            picture = self.dataset[self.indices[index]][0]
+            if isinstance(picture, Image.Image):
+                return pil_to_tensor(picture, size, interpolation)
+            if not isinstance(picture, (Tensor, np.ndarray)):
+                raise ReprogramError(
+                    f"image is a {type(picture).__name__}, but a PIL picture, a tensor or an array is expected"
+                )
+            batch = as_rgb(_channels_first(picture[None], "first" if isinstance(picture, Tensor) else "last"))
+            return (_resize(batch, size, interpolation)[0] * 255).round().to(torch.uint8)
+        except Exception as error:  # the data set is somebody else's code, and whatever it raises is about this item
+            reason = str(error).split("\n")[0] or type(error).__name__
+            raise ReprogramError(f"image {self.names[index]!r} cannot be decoded ({reason}); mend or remove it") from None
+
+    @override
+    def subset(self, indices: Tensor) -> Self:
+        places = indices.tolist()
+        return type(self)(
+            self.dataset, self.labels[indices], [self.names[i] for i in places], [self.indices[i] for i in places]
+        )
+
+    @override
+    def content_key(self, index: int) -> str:
+        try:
+            return hashlib.sha256(self.read(index, None).numpy().tobytes()).hexdigest()
+        except ReprogramError as error:  # a bad image has a key too: it is reported when it is decoded
+            return str(error)
+
+
+def from_datasets(
+    train: "Dataset[Any]",
+    test: "Dataset[Any]",
+    val: "Dataset[Any] | None" = None,
+    classes: Sequence[str] | None = None,
+    *,
+    name: str | None = None,
+) -> DataSet:
+    """Make a data set from map-style torch data sets whose items are (image, label).
+
+    The class names are `classes`, or the attribute `classes` of the training set, or the labels themselves.
+    """
+    parts = {key: part for key, part in (("train", train), ("val", val), ("test", test)) if part is not None}
+    labels = [_dataset_labels(part, key) for key, part in parts.items()]
+    names, numbers = _number_labels(labels, classes if classes is not None else _class_names(train, labels))
+    splits = {
+        key: DatasetSplit(part, number, [f"{key}/{index}" for index in range(len(number))])
+        for (key, part), number in zip(parts.items(), numbers, strict=True)
+    }
+    title = name or type(train).__name__
+    return DataSet(title, names, train=splits["train"], test=splits["test"], val=splits.get("val"))
+
+
+def from_dataset(
+    dataset: "Dataset[Any]", classes: Sequence[str] | None = None, *, seed: int = 0, name: str | None = None
+) -> DataSet:
+    """Make a data set from one map-style torch data set of (image, label); the seed sets a fifth aside for testing."""
+    labels = [_dataset_labels(dataset, "all")]
+    names, (numbers,) = _number_labels(labels, classes if classes is not None else _class_names(dataset, labels))
+    everything = DatasetSplit(dataset, numbers, [str(index) for index in range(len(numbers))])
+    return split_by_seed(name or type(dataset).__name__, names, everything, seed)
+
+
+def _dataset_labels(dataset: Any, part: str) -> list[Any]:
+    """All labels of a data set, without decoding its images where it lists them."""
+    try:
+        count = len(dataset)
+    except TypeError:
+        raise ReprogramError(
+            f"the {part} data is a {type(dataset).__name__} without a length, but a map-style data set is expected; "
+            "collect its items in a list first"
+        ) from None
+    if not count:
+        raise ReprogramError(f"the {part} data set is empty; give it at least one item")
+
+    def label(index: int) -> Any:
+        item = dataset[index]
+        if not isinstance(item, (tuple, list)) or len(item) < 2:
+            raise ReprogramError(
+                f"item {index} of the {part} data set is a {type(item).__name__}, but a pair (image, label) is expected"
+            )
+        value = item[1]
+        return value.item() if isinstance(value, (Tensor, np.generic, np.ndarray)) and np.size(value) == 1 else value
+
+    for attribute in _LABEL_ATTRIBUTES:
+        listed = getattr(dataset, attribute, None)
+        if isinstance(listed, (list, tuple, Tensor, np.ndarray)) and len(listed) == count:
+            values = listed.tolist() if isinstance(listed, (Tensor, np.ndarray)) else list(listed)
+            # A list that the data set transforms on the way out is not the list of its labels.
+            if all(values[index] == label(index) for index in {0, count // 2, count - 1}):
+                return values
+    return [label(index) for index in range(count)]
+
+
+def _class_names(dataset: Any, labels: Sequence[Sequence[Any]]) -> list[str] | None:
+    """The names a data set gives to its classes, if they can be meant for its labels."""
+    names = getattr(dataset, "classes", None)
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        return None
+    top = max((value for part in labels for value in part if isinstance(value, int)), default=-1)
+    return list(names) if top < len(names) else None
+
+
+def _number_labels(
+    parts: Sequence[Array | Sequence[Any]], classes: Sequence[str] | None
+) -> tuple[tuple[str, ...], list[Tensor]]:
+    """Number the labels of several splits by one list of classes, which a split need not cover."""
+    arrays = [part.cpu().numpy() if isinstance(part, Tensor) else np.asarray(part) for part in parts]
+    for array in arrays:
+        if array.ndim != 1 or array.dtype.kind not in "iuUTb":
+            raise ReprogramError(
+                f"labels are {array.dtype} of shape {array.shape}, but one class number or class name for each image is "
+                "expected"
+            )
+    if classes is not None and all(array.dtype.kind in "iu" for array in arrays):
+        return tuple(str(name) for name in classes), [torch.from_numpy(array.astype(np.int64)) for array in arrays]
+    texts = [[str(value) for value in array.tolist()] for array in arrays]
+    names = sorted_classes(text for part in texts for text in part) if classes is None else tuple(map(str, classes))
+    if len(names) < 2:
+        raise ReprogramError(f"labels have {len(names)} class(es) ({', '.join(names)}), but at least 2 are expected")
+    numbers = {name: number for number, name in enumerate(names)}
+    foreign = next((text for part in texts for text in part if text not in numbers), None)
+    if foreign is not None:
+        raise ReprogramError(f"label {foreign!r} is none of the classes {', '.join(names[:8])}; add it to them")
+    return names, [torch.tensor([numbers[text] for text in part], dtype=torch.int64) for part in texts]
+
+
+def _array_split(images: Any, labels: Tensor, names: Iterable[str], channels: Channels | None = None) -> ArraySplit:
+    images = images if isinstance(images, Tensor) else np.asarray(images)
+    if len(images) != len(labels):
+        raise ReprogramError(f"{len(images)} images and {len(labels)} labels were given; give one label for each image")
+    return ArraySplit(_channels_first(images, channels), labels, list(names))
+
+
+def _channels_first(images: Array, channels: Channels | None) -> Tensor:
+    """Bring a batch to (n, C, H, W), uint8 or floating point."""
+    tensor = images.cpu() if isinstance(images, Tensor) else _plain(images)
+    if tensor.ndim == 3:
+        tensor = tensor.unsqueeze(1)
+    elif tensor.ndim == 4:
+        if channels is None and isinstance(images, Tensor):
+            channels = "first"  # as everywhere in torch
+        first, last = tensor.shape[1] in (1, 2, 3, 4), tensor.shape[3] in (1, 2, 3, 4)
+        if first and last and channels is None:
+            raise ReprogramError(
+                f"images have shape {tuple(tensor.shape)}, in which the channels can be second or last; "
+                "give channels='first' or channels='last'"
+            )
+        if last and not (first and channels == "first"):
+            tensor = tensor.permute(0, 3, 1, 2)
+    if tensor.ndim != 4 or tensor.shape[1] not in (1, 2, 3, 4):
+        raise ReprogramError(
+            f"images have shape {tuple(images.shape)}, but (n, H, W), (n, H, W, C) or (n, C, H, W) with 1 to 4 channels is "
+            "expected"
+        )
+    if tensor.dtype == torch.bool:
+        return tensor.to(torch.uint8) * 255
+    if tensor.dtype == torch.uint8 or tensor.is_floating_point():
+        return tensor
+    if tensor.numel() and not (int(tensor.min()) >= 0 and int(tensor.max()) <= 255):
+        raise ReprogramError(
+            f"images are {images.dtype} with values from {int(tensor.min())} to {int(tensor.max())}, but 0 to 255 is "
+            "expected; scale them, or give floating point in [0, 1]"
+        )
+    return tensor.to(torch.uint8)
+
+
+def _plain(images: "np.ndarray[Any, Any]") -> Tensor:
+    """A numpy batch as a tensor; 16 bits become 8, which is all that a cached pixel holds."""
+    if images.dtype == np.uint16:
+        images = ((images.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
+    if images.dtype.kind not in "biuf":
+        raise ReprogramError(f"images are {images.dtype}, but numbers are expected; save the decoded pixels")
+    return torch.from_numpy(np.ascontiguousarray(images))
+
+
+def _resize(images: Tensor, size: int | None, interpolation: Interpolation) -> Tensor:
+    return images if size is None else resize(images, size, interpolation)

@@ -1,0 +1,195 @@
+"""Image data sets of the `datasets` library: a folder that it saved, or a name on the Hugging Face Hub."""
+
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from reprogram.data.dataset import DataSet, Split
+from reprogram.data.tables import SPLIT_WORDS, sorted_classes, split_by_seed
+from reprogram.errors import ReprogramError
+from reprogram.images import Interpolation, read_image
+
+_LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "category")
+
+
+def load_hub(name: str, seed: int = 0) -> DataSet:
+    """Load a data set through the `datasets` library.
+
+    Args:
+        name: a folder written by `save_to_disk`, which is read without any network; or a name on the Hub, with
+            `:configuration` behind it where the data set has several.
+        seed: of the test split where the data set brings none.
+
+    Raises:
+        ReprogramError: it cannot be loaded, or has no column of images or none of labels.
+    """
+    tables = _load(name)
+    splits: dict[str, Any] = {}
+    for word, table in tables.items():
+        key = SPLIT_WORDS.get(word.lower())
+        if key and key not in splits:
+            splits[key] = table
+    if "train" not in splits:
+        if len(tables) != 1:
+            raise ReprogramError(
+                f"data 'hf:{name}' has the splits {', '.join(tables)}, but train and perhaps validation and test are "
+                "expected; rename them and save the data set with save_to_disk"
+            )
+        splits = {"train": next(iter(tables.values()))}  # one table under any name is all the data there is
+    image, label = _columns(name, splits["train"].features)
+    classes, numbers = _labels(name, splits, label)
+    parts = {
+        key: HubSplit(table.select_columns([image]), image, numbers[key], [f"{key}/{row}" for row in range(len(table))])
+        for key, table in splits.items()
+    }
+    title = Path(name).name
+    if "test" not in parts:
+        return split_by_seed(title, classes, parts["train"], seed, val=parts.get("val"))
+    return DataSet(title, classes, train=parts["train"], test=parts["test"], val=parts.get("val"))
+
+
+class HubSplit(Split):
+    """Rows of a table of the `datasets` library, decoded by us so that every source treats an image alike."""
+
+    def __init__(
+        self, table: Any, column: str, labels: Tensor, names: Sequence[str], rows: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(labels, names)
+        from datasets import Image
+
+        self.column, self.rows = column, list(range(len(labels)) if rows is None else rows)
+        self.table = table.cast_column(column, Image(decode=False))
+
+    @override
+    def read(self, index: int, size: int | None = None, interpolation: Interpolation = "bilinear") -> Tensor:
+        cell = self._cell(index)
+        if cell.get("bytes") is not None:
+            return read_image(io.BytesIO(cell["bytes"]), size, interpolation, name=self.names[index])
+        return read_image(cell["path"], size, interpolation)
+
+    @override
+    def content_key(self, index: int) -> str:
+        try:
+            cell = self._cell(index)
+        except ReprogramError as error:  # a bad image has a key too: it is reported when it is decoded
+            return str(error)
+        if cell.get("bytes") is not None:
+            return hashlib.sha256(cell["bytes"]).hexdigest()
+        path = Path(cell["path"]).absolute()
+        try:
+            status = path.stat()
+        except OSError:
+            return f"{path} is missing"
+        return f"{path} {status.st_size} {status.st_mtime_ns}"
+
+    @override
+    def subset(self, indices: Tensor) -> Self:
+        places = indices.tolist()
+        names, rows = [self.names[i] for i in places], [self.rows[i] for i in places]
+        return type(self)(self.table, self.column, self.labels[indices], names, rows)
+
+    def _cell(self, index: int) -> Mapping[str, Any]:
+        cell = self.table[self.rows[index]][self.column]
+        if not cell or (cell.get("bytes") is None and not cell.get("path")):
+            raise ReprogramError(f"image {self.names[index]!r} is empty in its table; fill it in or remove its row")
+        return dict(cell)
+
+
+def _load(name: str) -> dict[str, Any]:
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        raise ReprogramError(
+            f"data 'hf:{name}' needs the datasets library, which is not installed; run: pip install 'reprogram[data]'"
+        ) from None
+    folder = Path(name).expanduser()
+    if folder.exists():
+        if not ((folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()):
+            raise ReprogramError(
+                f"data 'hf:{name}' is a path, but no folder written by save_to_disk; save it so, "
+                "or give an image folder or a table without hf:"
+            )
+        try:
+            loaded: Any = datasets.load_from_disk(str(folder))
+        except Exception as error:  # a damaged folder fails in many ways, all meaning the same to the caller
+            raise ReprogramError(
+                f"data 'hf:{name}' cannot be read ({_reason(error)}); save it with save_to_disk again"
+            ) from None
+    else:
+        if name.startswith(("/", ".", "~")):  # meant as a path: no name on the Hub begins like this
+            raise ReprogramError(f"data 'hf:{name}' does not exist; check the path")
+        repository, _, configuration = name.partition(":")
+        try:
+            loaded = datasets.load_dataset(repository, configuration or None)
+        except Exception as error:  # no network, no such name, no access, a choice of configurations: its words say which
+            raise ReprogramError(
+                f"data 'hf:{name}' is no local folder and cannot be loaded from the Hub ({_reason(error)}); check the "
+                "name and the network, or give a folder written by save_to_disk"
+            ) from None
+    return dict(loaded) if isinstance(loaded, Mapping) else {"train": loaded}
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
+def _columns(name: str, features: Mapping[str, Any]) -> tuple[str, str]:
+    """The columns that hold the image and its label."""
+    from datasets import ClassLabel, Image, Value
+
+    kinds = ", ".join(f"{key} ({type(feature).__name__})" for key, feature in features.items())
+    images = [key for key, feature in features.items() if isinstance(feature, Image)]
+    if len(images) > 1:
+        images = [key for key in images if key in ("image", "img")]
+    if len(images) != 1:
+        raise ReprogramError(
+            f"data 'hf:{name}' has the columns {kinds}, but one column of type Image is expected; "
+            "cast_column it to datasets.Image() and save it again"
+        )
+    labels = [key for key, feature in features.items() if isinstance(feature, ClassLabel)]
+    if not labels:
+        labels = [
+            key
+            for key, feature in features.items()
+            if isinstance(feature, Value)
+            and feature.dtype.removeprefix("large_").startswith(("string", "int", "uint", "bool"))
+        ]
+    if len(labels) > 1:
+        labels = [key for key in _LABEL_NAMES if key in labels][:1]
+    if len(labels) != 1:
+        raise ReprogramError(
+            f"data 'hf:{name}' has the columns {kinds}, but one column of labels is expected; rename it to label"
+        )
+    return images[0], labels[0]
+
+
+def _labels(name: str, splits: Mapping[str, Any], column: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
+    from datasets import ClassLabel
+
+    for key, table in splits.items():
+        if column not in table.features:
+            raise ReprogramError(f"data 'hf:{name}' has no column {column!r} in its split {key}; add it there")
+    values = {key: table.with_format(None)[column][:] for key, table in splits.items()}
+    for key, column_values in values.items():
+        if None in column_values or (column_values and min(column_values) == -1):
+            raise ReprogramError(
+                f"data 'hf:{name}' has images without a label in its split {key}; remove them, or remove the split"
+            )
+    feature = splits["train"].features[column]
+    if isinstance(feature, ClassLabel):
+        return tuple(feature.names), {
+            key: torch.from_numpy(np.asarray(column_values, dtype=np.int64)) for key, column_values in values.items()
+        }
+    classes = sorted_classes(str(value) for column_values in values.values() for value in column_values)
+    numbers = {text: number for number, text in enumerate(classes)}
+    return classes, {
+        key: torch.tensor([numbers[str(value)] for value in column_values], dtype=torch.int64)
+        for key, column_values in values.items()
+    }

@@ -1,0 +1,146 @@
+"""A table of images: CSV or Parquet with the columns `path`, `label` and perhaps `split`."""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reprogram.data.dataset import DataSet, FileSplit, Split, stratified_split
+from reprogram.data.folders import _ALIASES, TEST_FRACTION
+from reprogram.errors import ReprogramError
+
+TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".parquet"})
+SPLIT_WORDS = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
+_COLUMNS = ("path", "label", "split")
+
+
+def load_table(path: Path, seed: int = 0) -> DataSet:
+    """Load the images that a table lists.
+
+    Args:
+        path: a `.csv`, `.tsv` or `.parquet` file with the columns `path` (relative to the table's folder, or absolute),
+            `label` (a class name) and perhaps `split` (train, val or test). Other columns are ignored.
+        seed: of the test split where the table has no column `split`.
+
+    Raises:
+        ReprogramError: a column, a cell or an image file is missing, a split has an unknown name, or there are fewer than
+            two classes.
+    """
+    columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    count = len(columns["path"])
+    if not count:
+        raise ReprogramError(f"table {str(path)!r} has no row below its header; list one image in each row")
+    cells = {name: [_text(value) for value in values] for name, values in columns.items()}
+    for name, values in cells.items():
+        if "" in values:
+            raise ReprogramError(f"table {str(path)!r} has no {name} in row {values.index('') + 1}; fill the cell in")
+    files = [path.parent / cell for cell in cells["path"]]
+    for row, file in enumerate(files, start=1):
+        if not file.is_file():
+            raise ReprogramError(
+                f"table {str(path)!r} names the image {cells['path'][row - 1]!r} in row {row}, but there is no file "
+                f"{str(file)!r}; give paths relative to the table's folder"
+            )
+    classes = sorted_classes(cells["label"])
+    if len(classes) < 2:
+        raise ReprogramError(
+            f"table {str(path)!r} has the one class {classes[0]!r}, but at least 2 are expected; check the column label"
+        )
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = torch.tensor([numbers[name] for name in cells["label"]], dtype=torch.int64)
+    everything = FileSplit(files, labels)
+    if "split" not in cells:
+        return split_by_seed(path.stem, classes, everything, seed)
+    return split_by_words(path.stem, classes, everything, cells["split"], f"table {str(path)!r}")
+
+
+def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
+    """The distinct names in order: by value where all are whole numbers, by spelling otherwise.
+
+    >>> sorted_classes(["10", "9", "10"]), sorted_classes(["10", "9", "cat"])
+    (('9', '10'), ('10', '9', 'cat'))
+    """
+    distinct = set(names)
+    if all(name.removeprefix("-").isdecimal() for name in distinct):
+        return tuple(sorted(distinct, key=lambda name: (int(name), name)))
+    return tuple(sorted(distinct))
+
+
+def split_by_seed(name: str, classes: Sequence[str], everything: Split, seed: int, val: Split | None = None) -> DataSet:
+    """Set a stratified fifth of the images aside for testing, as for a folder that has no splits of its own."""
+    train, test = stratified_split(everything.labels, TEST_FRACTION, seed, "test")
+    if not len(test):
+        raise ReprogramError(f"data {name!r} has too few images to set a test split aside; give 3 or more per class")
+    return DataSet(name, tuple(classes), train=everything.subset(train), test=everything.subset(test), val=val)
+
+
+def split_by_words(name: str, classes: Sequence[str], everything: Split, words: Sequence[str], source: str) -> DataSet:
+    """Divide the images by one word for each: train, val or test, or another spelling of them."""
+    members: dict[str, list[int]] = {split: [] for split in _ALIASES}
+    for index, word in enumerate(words):
+        split = SPLIT_WORDS.get(word.strip().lower())
+        if split is None:
+            raise ReprogramError(
+                f"{source} has the split {word!r} in row {index + 1}, but one of {', '.join(SPLIT_WORDS)} is expected"
+            )
+        members[split].append(index)
+    for split in ("train", "test"):
+        if not members[split]:
+            raise ReprogramError(
+                f"{source} has a split for each image but no image for {split}; name some {split}, or leave the splits out "
+                "to have them drawn by the seed"
+            )
+    parts = {split: everything.subset(torch.tensor(indices)) for split, indices in members.items() if indices}
+    return DataSet(name, tuple(classes), train=parts["train"], test=parts["test"], val=parts.get("val"))
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).strip()
+
+
+def _known_columns(path: Path, header: Sequence[str]) -> dict[str, int]:
+    """Where the columns that count are, whatever else the table holds."""
+    places = {name.strip().lower(): place for place, name in reversed(list(enumerate(header)))}
+    for name in ("path", "label"):
+        if name not in places:
+            raise ReprogramError(
+                f"table {str(path)!r} has the columns {', '.join(header) or '(none)'}, but path, label and perhaps split "
+                f"are expected; add or rename the column {name}"
+            )
+    return {name: places[name] for name in _COLUMNS if name in places}
+
+
+def _read_csv(path: Path) -> Mapping[str, list[Any]]:
+    try:
+        # utf-8-sig, because a spreadsheet program begins its file with a byte order mark
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",") if row]
+    except FileNotFoundError:
+        raise ReprogramError(f"table {str(path)!r} does not exist; check the path") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ReprogramError(f"table {str(path)!r} cannot be read ({error}); save it as CSV in UTF-8") from None
+    if not rows:
+        raise ReprogramError(f"table {str(path)!r} is empty; begin it with the header path,label or path,label,split")
+    places = _known_columns(path, rows[0])
+    return {name: [row[place] if place < len(row) else None for row in rows[1:]] for name, place in places.items()}
+
+
+def _read_parquet(path: Path) -> Mapping[str, list[Any]]:
+    try:
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise ReprogramError(
+            f"table {str(path)!r} needs pyarrow, which is not installed; run: pip install 'reprogram[data]'"
+        ) from None
+    if not path.is_file():
+        raise ReprogramError(f"table {str(path)!r} does not exist; check the path")
+    try:
+        header = pyarrow.parquet.read_schema(path).names
+        places = _known_columns(path, header)
+        table = pyarrow.parquet.read_table(path, columns=[header[place] for place in places.values()])
+        return {name: table.column(header[place]).to_pylist() for name, place in places.items()}
+    except (OSError, pyarrow.ArrowException) as error:
+        reason = str(error).split("\n")[0]
+        raise ReprogramError(f"table {str(path)!r} cannot be read ({reason}); write it as Parquet again") from None

@@ -1,0 +1,85 @@
+"""The classification data sets of torchvision, by the name of their class."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from reprogram.data.arrays import from_dataset, from_datasets
+from reprogram.data.dataset import DataSet
+from reprogram.errors import ReprogramError, unknown
+
+_SPLITS = {"train": ("train", "trainval"), "val": ("val", "valid"), "test": ("test",)}
+
+
+def load_torchvision(name: str, root: Path, download: bool = False, seed: int = 0) -> DataSet:
+    """Load a data set of `torchvision.datasets`.
+
+    Sets with a training and a test part keep them; one without parts, such as `ImageFolder`, is split by the seed.
+
+    Args:
+        name: of the class, for example `MNIST`, in any case.
+        root: what the class takes as its root.
+        download: let torchvision fetch what is missing.
+        seed: of the split where the data set has none.
+    """
+    from reprogram.zoo import import_torchvision
+
+    sets = import_torchvision().datasets
+    known = [key for key in sets.__all__ if inspect.isclass(getattr(sets, key)) and _is_map_style(getattr(sets, key))]
+    name = next((key for key in known if key.lower() == name.lower()), name)
+    if name not in known:
+        raise unknown("torchvision data set", name, known)
+    maker = getattr(sets, name)
+    parameters = inspect.signature(maker).parameters
+    given: dict[str, Any] = {"root": root} if "root" in parameters else {}
+    if "download" in parameters:
+        given["download"] = download
+    needed = [
+        key
+        for key, parameter in parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        and key not in ("root", "train", *(() if "train" in parameters else ("split",)))
+    ]
+    if needed:
+        raise ReprogramError(
+            f"data 'torchvision:{name}' cannot be loaded by its name alone, because its class wants {', '.join(needed)}; "
+            "build it in Python and give it to reprogram.data.arrays.from_datasets"
+        )
+
+    def make(**part: Any) -> Any:
+        try:
+            return maker(**given, **part)
+        except (RuntimeError, OSError, ModuleNotFoundError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise ReprogramError(
+                f"data 'torchvision:{name}' cannot be loaded from {str(root)!r} ({reason}); put its files there, "
+                "or allow the download"
+            ) from None
+
+    if "train" in parameters:
+        return from_datasets(make(train=True), make(train=False), name=name)
+    if "split" not in parameters:
+        return from_dataset(make(), seed=seed, name=name)
+    parts = {key: _first(make, words) for key, words in _SPLITS.items()}
+    if parts["train"] is None:
+        raise ReprogramError(f"data 'torchvision:{name}' has no split called train; build it in Python and give its parts")
+    if parts["test"] is None:
+        return from_dataset(parts["train"], seed=seed, name=name)
+    return from_datasets(parts["train"], parts["test"], parts["val"], name=name)
+
+
+def _is_map_style(kind: Any) -> bool:
+    return hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
+
+
+def _first(make: Any, words: tuple[str, ...]) -> Any:
+    """The part under the first name that the class knows; torchvision raises a ValueError for the others."""
+    for word in words:
+        try:
+            return make(split=word)
+        except ReprogramError:  # itself a ValueError: the part has this name, but its files are not there
+            raise
+        except ValueError:
+            continue
+    return None
