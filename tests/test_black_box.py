@@ -28,7 +28,9 @@ def test_it_answers_images_like_any_frozen_model():
     assert frozen.state_dict() == {}
 
 
-@pytest.mark.parametrize("kind", [np.asarray, np.ndarray.tolist, torch.from_numpy, np.float64], ids=str)
+@pytest.mark.parametrize(
+    "kind", [np.asarray, np.ndarray.tolist, torch.from_numpy, np.float64], ids=str, ids=["array", "list", "tensor", "double"]
+)
 def test_answers_may_be_arrays_tensors_and_lists(kind):
     frozen = box(lambda pixels: kind(colours(pixels)), k_source=3)
     answer = frozen.logits(torch.ones(2, 3, 8, 8))
