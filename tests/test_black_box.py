@@ -29,7 +29,7 @@ def test_it_answers_images_like_any_frozen_model():
 
 
 @pytest.mark.parametrize(
-    "kind", [np.asarray, np.ndarray.tolist, torch.from_numpy, np.float64], ids=str, ids=["array", "list", "tensor", "double"]
+    "kind", [np.asarray, np.ndarray.tolist, torch.from_numpy, np.float64], ids=["array", "list", "tensor", "double"]
 )
 def test_answers_may_be_arrays_tensors_and_lists(kind):
     frozen = box(lambda pixels: kind(colours(pixels)), k_source=3)
