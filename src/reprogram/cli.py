@@ -276,7 +276,11 @@ def datasets_verb(arguments: Sequence[str]) -> None:
         there = "present" if find_paper(name, root) is not None else "missing"
         table.add_row(f"paper:{name}", str(entry.classes), *counts, there)
     Console(highlight=False).print(table)
-    print("reprogram datasets check NAME says how to get a missing one, and verifies one that is there")
+    missing = [name for name in PAPER if find_paper(name, root) is None]
+    if missing:
+        print("how to get the missing ones:")
+        print("\n".join(f"  {name}: {PAPER[name].how_to_get}" for name in missing))
+    print("reprogram datasets check NAME counts one that is there and decodes every file of it")
 
 
 def _check_data(spec: str, root: Path) -> None:
