@@ -243,7 +243,13 @@ MANY = 16  # epochs: enough that a signal comes in time also on a busy machine
 
 def interrupt_in_an_epoch(arguments, folder, epochs_done, how):
     """Start a fit, wait for some finished epochs, and send a signal while the next one runs."""
-    process = subprocess.Popen([sys.executable, "-m", "reprogram", *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reprogram", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        # a test run in the background of a shell ignores Ctrl-C and would hand that on
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     metrics = folder / "metrics.jsonl"
     deadline = time.monotonic() + 120
     while not (metrics.exists() and len(metrics.read_text().splitlines()) >= epochs_done):
