@@ -15,7 +15,7 @@ import torch
 
 from reprogram import ArraySplit, DataSet, Padding, Reprogrammed, fit, load_frozen, make_mapping
 
-IMAGES, BATCH, ROUNDS = 128, 64, 3
+IMAGES, BATCH, ROUNDS = 256, 64, 3
 
 
 def main() -> None:

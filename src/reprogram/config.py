@@ -24,7 +24,7 @@ class FitConfig(TrainingSettings):
         True, description="Trained weights (timm, torchvision and the Hub download them), or random ones."
     )
     weights: str | None = Field(None, description="State dict file for the model, safetensors or a plain torch file.")
-    data: str = Field("digits", description="`digits`, or an image folder; see `reprogram datasets`.")
+    data: str = Field("digits", description="A folder, table, array file or named set; see `reprogram datasets`.")
     program: str = Field("padding", description="Program on the input: padding, watermark or none.")
     mapping: str = Field("blm+", description="Label mapping: rlm, flm, ilm, blm, blm+, linear, sigmoid or none.")
     image_size: int | None = Field(
