@@ -158,3 +158,31 @@ def random_label_mapping(k_source, k_target, choose):
     for _ in range(k_target):
         matched.append(choose([label for label in range(k_source) if label not in matched]))
     return matched
+
+
+def gaussian_scores(logits, labels, k_target, points, shrinkage="oas", priors=False):
+    """Linear discriminant scores by the book: class means, pooled covariance, shrinkage, inverse; loops over everything."""
+    z, points = np.asarray(logits, np.float64), np.asarray(points, np.float64)
+    n, p = z.shape
+    centre = z.mean(0)
+    means = np.stack([z[labels == t].mean(0) for t in range(k_target)])
+    scatter = np.zeros((p, p))
+    for row, label in zip(z, labels, strict=True):
+        scatter += np.outer(row - means[label], row - means[label])
+    freedom = max(n - k_target, 1)
+    pooled = scatter / freedom
+    trace, trace2 = np.trace(pooled), np.trace(pooled @ pooled)
+    if shrinkage == "oas":
+        above = (1 - 2 / p) * trace2 + trace**2
+        below = (freedom + 1 - 2 / p) * (trace2 - trace**2 / p)
+        shrinkage = 1.0 if below <= above else above / below
+    covariance = (1 - shrinkage) * pooled + shrinkage * trace / p * np.eye(p)
+    precision = np.linalg.inv(covariance)
+    scores = np.zeros((len(points), k_target))
+    for i, point in enumerate(points):
+        for t in range(k_target):
+            towards = means[t] - centre
+            scores[i, t] = towards @ precision @ (point - centre) - towards @ precision @ towards / 2
+            if priors:
+                scores[i, t] += np.log(np.mean(labels == t))
+    return scores

@@ -18,13 +18,9 @@ from reprogram.mappings import (
     REFRESHES,
     EstimatedMapping,
     LearnedMapping,
-    bayes,
     make_mapping,
-    one_to_one,
-    random,
-    same_labels,
-    top_count,
 )
+from reprogram.rules import bayes, one_to_one, random, same_labels, top_count
 from reprogram.statistics import JointStatistics
 
 fast = settings(deadline=None, derandomize=True, max_examples=60)

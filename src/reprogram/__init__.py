@@ -5,9 +5,11 @@ from reprogram.data import ArraySplit, DataSet, load_data
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.evaluation import Evaluation, evaluate
 from reprogram.frozen import Frozen
-from reprogram.mappings import bayes, make_mapping, one_to_one, random
+from reprogram.gaussian import GaussianStatistics, gaussian
+from reprogram.mappings import make_mapping
 from reprogram.programs import Padding, Resize, Watermark, make_program
 from reprogram.reprogrammed import Predictions, Reprogrammed
+from reprogram.rules import bayes, one_to_one, random
 from reprogram.settings import TrainingSettings
 from reprogram.statistics import JointStatistics
 from reprogram.training import FitResult, fit
@@ -23,6 +25,7 @@ __all__ = [
     "EvidenceWarning",
     "FitResult",
     "Frozen",
+    "GaussianStatistics",
     "JointStatistics",
     "Padding",
     "Predictions",
@@ -35,6 +38,7 @@ __all__ = [
     "describe_model",
     "evaluate",
     "fit",
+    "gaussian",
     "list_models",
     "load_data",
     "load_frozen",

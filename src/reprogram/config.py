@@ -8,7 +8,7 @@ from pydantic import Field
 from reprogram.data import DataSet, load_data
 from reprogram.errors import ReprogramError
 from reprogram.frozen import Frozen
-from reprogram.mappings import make_mapping
+from reprogram.mappings import Normalize, make_mapping
 from reprogram.programs import Program, make_program
 from reprogram.randomness import derived_seed
 from reprogram.reprogrammed import Reprogrammed
@@ -26,7 +26,9 @@ class FitConfig(TrainingSettings):
     weights: str | None = Field(None, description="State dict file for the model, safetensors or a plain torch file.")
     data: str = Field("digits", description="A folder, table, array file or named set; see `reprogram datasets`.")
     program: str = Field("padding", description="Program on the input: padding, watermark or none.")
-    mapping: str = Field("blm+", description="Label mapping: rlm, flm, ilm, blm, blm+, linear, sigmoid or none.")
+    mapping: str = Field(
+        "blm+", description="Label mapping: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none; auto chooses one."
+    )
     image_size: int | None = Field(
         None,
         ge=1,
@@ -45,6 +47,18 @@ class FitConfig(TrainingSettings):
     refresh: Literal["never", "fresh", "reuse"] | None = Field(
         None,
         description="Estimate the mapping once, by a fresh pass per epoch, or from the epoch's outputs; None: by method.",
+    )
+    normalize: Normalize = Field(
+        "none", description="Centre or standardise the source logits before the mapping; none as published."
+    )
+    shrinkage: float | Literal["oas"] = Field(
+        "oas", description="Shrinkage of the gaussian mapping's covariance, above 0 and up to 1; oas computes it."
+    )
+    priors: bool = Field(False, description="Let the gaussian mapping prefer frequent classes.")
+    folds: int | None = Field(
+        None,
+        ge=0,
+        description="Score images by a mapping estimated without their fold, of so many; None: by method.",
     )
     optimal: bool = Field(False, description="One-to-one mappings by exact assignment instead of greedily.")
     data_root: str = Field("data", description="Folder that holds paper: and torchvision: data sets.")
@@ -111,9 +125,14 @@ class FitConfig(TrainingSettings):
             data.classes,
             smoothing=self.smoothing,
             top_ratio=self.top_ratio,
+            normalize=self.normalize,
+            shrinkage=self.shrinkage,
+            priors=self.priors,
+            folds=self.folds,
             refresh=self.refresh,
             optimal=self.optimal,
             seed=derived_seed(self.seed, "mapping"),
+            span=getattr(frozen, "span", None) if self.mapping == "gaussian" else None,
         )
         if not frozen.differentiable and self.program != "none":
             raise ReprogramError(

@@ -185,7 +185,9 @@ class Reprogrammed(nn.Module):
                 f"{frozen.fingerprint[:12]}; give the weights that it was made with"
             )
         classes = content["classes"]
-        mapping = make_mapping(source_labels=frozen.labels, classes=classes, **content["mapping"])
+        mapping = make_mapping(
+            source_labels=frozen.labels, classes=classes, span=getattr(frozen, "span", None), **content["mapping"]
+        )
         model = cls(make_program(**content["program"]), frozen, mapping, classes)
         tensors, _ = read_tensors(path / "artefact.safetensors", "artefact")
         try:
@@ -206,7 +208,7 @@ class Reprogrammed(nn.Module):
             )
 
     def _evidence(self, source: Tensor, best: Tensor, count: int) -> list[list[Evidence]]:
-        weights = self.mapping.weights.T[best]
+        weights, source = self.mapping.weights.T[best], self.mapping.affine.normalised(source)
         order = (weights * source).abs().topk(min(count, source.shape[1]), dim=1).indices
         rows = zip(order.tolist(), weights.gather(1, order).tolist(), source.gather(1, order).tolist(), strict=True)
         return [

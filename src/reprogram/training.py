@@ -17,14 +17,14 @@ from reprogram.checkpoints import read_checkpoint, write_checkpoint
 from reprogram.data import DataSet, Split
 from reprogram.errors import ReprogramError
 from reprogram.evaluation import Evaluation, accuracy_interval, autocast, evaluate
-from reprogram.mappings import EstimatedMapping, LearnedMapping
+from reprogram.mappings import LearnedMapping, Mapping
 from reprogram.programs import Program
 from reprogram.progress import Progress
 from reprogram.randomness import generator
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.settings import Schedule, TrainingSettings
-from reprogram.statistics import JointStatistics
 from reprogram.storage import read_tensors
+from reprogram.sums import Sums
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def fit(
     for name, size in pixel_sizes(model.program, settings.augment).items():  # decode first: bad files stop the fit early
         if (part := getattr(data, name)) is not None:
             part.pixels(size, model.program.interpolation, progress)
-    run = _Run(model, settings, len(data.train))
+    run = _Run(model, settings, data.train.labels)
     checkpoint = None if checkpoint is None else Path(checkpoint)
     origin = {"settings": settings.model_dump(), "source": model.frozen.fingerprint, "data": _digest(data)}
     if checkpoint is not None and checkpoint.exists():
@@ -144,20 +144,20 @@ def _digest(data: DataSet) -> str:
 def _refresh_mapping(run: "_Run", train: Split, epoch: int, progress: Progress) -> float | None:
     """Estimate ω from the statistics that the refresh schedule prescribes; return how much it changed."""
     mapping = run.model.mapping
-    if not isinstance(mapping, EstimatedMapping) or mapping.statistics is None:
+    if mapping.statistics is None:
         return None
     if epoch == 0 or mapping.refresh == "fresh":
-        statistics = mapping.gather()
+        run.gathered = gathered = run.empty_folds(mapping)
         with torch.no_grad():
-            for images, labels in run.batches(train, torch.arange(len(train)), progress, "estimating the mapping"):
+            order = torch.arange(len(train))
+            for images, labels, indices in run.batches(train, order, progress, "estimating the mapping"):
                 with autocast(run.model.device, run.settings.precision):
                     logits = run.model.source_logits(images)
-                statistics.update(logits, labels)
-    elif mapping.refresh == "reuse" and run.gathered is not None:
-        statistics = run.gathered
-    else:
+                run.count(gathered, logits, labels, indices)
+    elif mapping.refresh == "never" and not run.resumed:
         return 0.0
-    return mapping.estimate(statistics)
+    run.resumed = False
+    return mapping.estimate(*run.gathered)
 
 
 @dataclass(frozen=True)
@@ -173,27 +173,26 @@ _NOTHING_TRAINED = _Outcome(None, None, None)
 def _train_epoch(run: "_Run", train: Split, epoch: int, progress: Progress) -> _Outcome:
     """One pass over the training set: Algorithm 1; with `reuse`, the outputs of step 1 also serve the next step 2."""
     model, settings, mapping = run.model, run.settings, run.model.mapping
-    reusing = isinstance(mapping, EstimatedMapping) and mapping.statistics is not None and mapping.refresh == "reuse"
-    gathered = mapping.gather() if isinstance(mapping, EstimatedMapping) and reusing else None
+    gathered = run.empty_folds(mapping) if mapping.statistics is not None and mapping.refresh == "reuse" else []
     losses: list[Tensor] = []
     hits: list[Tensor] = []
     order = torch.randperm(len(train), generator=generator(settings.seed, "order", epoch))
     started = _clock(model.device)
     views = generator(settings.seed, "augmentation", epoch)
     what = f"epoch {epoch + 1} of {run.epochs}"
-    for step, (images, labels) in enumerate(run.batches(train, order, progress, what, views)):
+    for step, (images, labels, indices) in enumerate(run.batches(train, order, progress, what, views)):
         run.set_learning_rate(epoch, step)
         with autocast(model.device, settings.precision):
             logits = model.source_logits(images)  # step 1: outputs of the frozen model under the program
-        predicted = mapping(logits)  # step 3: target logits
+        predicted = mapping(logits, run.fold_of(indices))  # step 3: target logits
         loss = F.cross_entropy(predicted, labels)
         run.step(loss)  # step 4: the program follows the gradient
-        if gathered is not None:
-            gathered.update(logits.detach(), labels)  # step 2 for the coming epoch: statistics of the mapping
+        if gathered:
+            run.count(gathered, logits.detach(), labels, indices)  # step 2 for the coming epoch: the mapping's statistics
         losses.append(loss.detach() * len(labels))  # read after the epoch, so that no step waits for its numbers
         hits.append((predicted.argmax(1) == labels).sum())
     seconds = _clock(model.device) - started
-    run.gathered = gathered
+    run.gathered = gathered or run.gathered
     mean_loss = float(torch.stack(losses).cpu().double().sum()) / len(train)
     if not math.isfinite(mean_loss):
         raise ReprogramError(f"the loss became {mean_loss} in epoch {epoch + 1}; lower lr = {settings.lr:g} or use fp32")
@@ -224,15 +223,30 @@ def learning_rate_factor(schedule: Schedule, epoch: int, step: int, epochs: int,
     return 1.0
 
 
+def stratified_folds(labels: Tensor, folds: int, seed: int) -> Tensor | None:
+    """A fold for each sample, (N,), every class spread over all of them; None for less than two folds.
+
+    >>> stratified_folds(torch.tensor([0, 0, 0, 1, 1, 1]), 3, seed=0).view(2, 3).sort().values.tolist()
+    [[0, 1, 2], [0, 1, 2]]
+    """
+    folds = min(folds, len(labels))
+    if folds < 2:
+        return None
+    shuffled = torch.randperm(len(labels), generator=generator(seed, "folds"))
+    order = shuffled[labels[shuffled].argsort(stable=True)]
+    return torch.empty(len(labels), dtype=torch.int64).index_put_((order,), torch.arange(len(labels)) % folds)
+
+
 @dataclass
 class _Run:
     """The state of a fit: everything a checkpoint must hold, and the small acts of the loop."""
 
     model: Reprogrammed
     settings: TrainingSettings
-    samples: int
+    labels: Tensor
     records: list[dict[str, Any]] = field(default_factory=list)
-    gathered: JointStatistics | None = None
+    gathered: list[Sums] = field(default_factory=list)
+    resumed: bool = False
     selected: dict[str, Tensor] | None = None
     selected_epoch: int = 0
 
@@ -241,7 +255,8 @@ class _Run:
         theta = list(self.model.program.parameters())
         learned = list(self.model.mapping.parameters())
         self.epochs = settings.epochs if self.model.trainable else 1  # without a program there is nothing to repeat
-        self.steps = math.ceil(self.samples / settings.batch_size)
+        self.steps = math.ceil(len(self.labels) / settings.batch_size)
+        self.folds = stratified_folds(self.labels, self.model.mapping.folds if theta else 0, settings.seed)
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         if theta and settings.optimizer == "adam":
             self.optimizers["program"] = torch.optim.Adam(theta, lr=settings.lr)
@@ -254,8 +269,8 @@ class _Run:
 
     def batches(
         self, train: Split, order: Tensor, progress: Progress, what: str, draw: torch.Generator | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Training images in this order, as augmented views where a generator is given, else as they are."""
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Training images in this order, with labels and indices; augmented where a generator is given, else as they are."""
         program, augment, device = self.model.program, self.settings.augment, self.model.device
         pixels = train.pixels(pixel_sizes(program, augment)["train"], program.interpolation)
         for indices in progress.track(order.split(self.settings.batch_size), what):
@@ -264,7 +279,24 @@ class _Run:
                 images = centre_view(images, program.image_size)
             else:
                 images = random_views(images, program.image_size, augment or "none", draw)
-            yield images.to(device, non_blocking=True), train.labels[indices].to(device, non_blocking=True)
+            yield images.to(device, non_blocking=True), train.labels[indices].to(device, non_blocking=True), indices
+
+    def empty_folds(self, mapping: Mapping) -> list[Sums]:
+        """One set of empty statistics for each fold, or a single one."""
+        return [mapping.gather() for _ in range(1 if self.folds is None else int(self.folds.max()) + 1)]
+
+    def fold_of(self, indices: Tensor) -> Tensor | None:
+        """The folds of these training samples, if there are any."""
+        return None if self.folds is None else self.folds[indices]
+
+    def count(self, gathered: list[Sums], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
+        """Add a batch to the statistics of its folds."""
+        for fold, statistics in enumerate(gathered):
+            if self.folds is None:
+                statistics.update(logits, labels)
+            else:
+                chosen = (self.folds[indices] == fold).nonzero().flatten().to(logits.device)
+                statistics.update(logits[chosen], labels[chosen])
 
     def set_learning_rate(self, epoch: int, step: int) -> None:
         factor = learning_rate_factor(self.settings.schedule, epoch, step, self.epochs, self.steps)
@@ -309,8 +341,8 @@ class _Run:
     def store(self, path: Path, origin: dict[str, Any]) -> None:
         tensors = {f"model/{key}": tensor for key, tensor in self.model.state_dict().items()}
         tensors |= {f"selected/{key}": tensor for key, tensor in (self.selected or {}).items()}
-        if self.gathered is not None:
-            tensors |= {f"gathered/{key}": tensor for key, tensor in self.gathered.state_dict().items()}
+        for fold, statistics in enumerate(self.gathered):
+            tensors |= {f"gathered {fold}/{key}": tensor for key, tensor in statistics.state_dict().items()}
         header = {
             "origin": origin,
             "records": self.records,
@@ -337,7 +369,7 @@ class _Run:
         self.records = header["records"]
         if header["scaler"]:
             self.scaler.load_state_dict(header["scaler"])
-        if gathered := part("gathered"):
-            assert isinstance(self.model.mapping, EstimatedMapping)
-            self.gathered = self.model.mapping.gather()
-            self.gathered.load_state_dict(gathered)
+        if self.model.mapping.statistics is not None:
+            self.gathered, self.resumed = self.empty_folds(self.model.mapping), self.folds is not None
+            for fold, statistics in enumerate(self.gathered):
+                statistics.load_state_dict(part(f"gathered {fold}"))
