@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -185,6 +186,14 @@ def _optimal_assignment(table: "np.ndarray[Any, np.dtype[np.float64]]") -> "np.n
 
 def _canonical(name: str) -> str:
     return " ".join(name.lower().replace("_", " ").replace("-", " ").split())
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Where classes without evidence are expected and not the point."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EvidenceWarning)
+        yield
 
 
 def warn_about(affected: Tensor, classes: Sequence[str] | None, message: str) -> None:
