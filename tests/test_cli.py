@@ -432,3 +432,18 @@ def test_a_closed_pipe_is_no_error():
 def test_an_image_of_another_size_and_mode_is_classified(run, tmp_path):
     Image.new("LA", (300, 20), (120, 30)).save(tmp_path / "grey alpha.png")
     assert reprogram("predict", run[0], tmp_path / "grey alpha.png").stdout.startswith(f"{tmp_path}/grey alpha.png: ")
+
+
+def test_auto_chooses_a_mapping_once_and_says_why(shapes, tmp_path):
+    folder = tmp_path / "auto"
+    done = reprogram("fit", "--data", shapes, "--mapping", "auto", "--epochs", 2, "--out", folder, *SMALL)
+    selection = json.loads((folder / "selection.json").read_text())
+    chosen = json.loads((folder / "artefact" / "artefact.json").read_text())["mapping"]
+    assert chosen["name"] == selection["choice"]["mapping"]
+    assert f"chosen {chosen['name']}" in done.stdout
+    assert {row["mapping"] for row in selection["table"]} == {"flm", "blm", "blm+", "gaussian"}
+    again = reprogram("fit", "--resume", "--out", folder)
+    assert "chosen" not in again.stdout
+    refused = reprogram("fit", "--data", shapes, "--mapping", "auto", "--smoothing", 3, *SMALL, cwd=tmp_path, check=False)
+    assert refused.returncode == 2
+    assert "smoothing = 3.0 was given, but mapping auto chooses it" in refused.stderr

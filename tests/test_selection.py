@@ -94,6 +94,13 @@ def test_what_is_obvious_is_certain_and_a_coin_is_not():
     assert nothing.lead[1] <= 0 <= nothing.lead[2]
 
 
+def test_a_tie_is_not_a_hit():
+    """A model that answers every image alike knows nothing, however the rounding of the scores falls."""
+    logits = torch.randn(1, 12, generator=torch.Generator().manual_seed(0)).repeat(40, 1)
+    table = select((logits, torch.arange(40) % 4), 4, methods=["blm", "blm+", "gaussian"]).table
+    assert {row.correct for row in table} == {0}
+
+
 def test_what_cannot_be_tried_is_said():
     logits, targets = drawn(k_source=3)
     selection = select((logits, targets), 4)

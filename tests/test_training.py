@@ -21,7 +21,7 @@ from reprogram import (
     fit,
     make_mapping,
 )
-from reprogram.training import learning_rate_factor
+from reprogram.training import learning_rate_factor, stratified_folds
 
 CLASSES = ("left", "right", "none")
 
@@ -55,14 +55,14 @@ def small_frozen(k_source: int = 12, kind: type[Frozen] = Frozen) -> Frozen:
     return kind(network, input_size=24)
 
 
-def small_data(n: int = 60, seed: int = 0, val: bool = True) -> DataSet:
+def small_data(n: int = 60, seed: int = 0, val: bool = True, signal: float = 0.6) -> DataSet:
     draw = torch.Generator().manual_seed(seed)
 
     def split(count: int) -> ArraySplit:
         labels = torch.arange(count) % 3
         images = torch.rand(count, 3, 12, 12, generator=draw) * 0.3
-        images[labels == 0, 0, :, :6] += 0.6
-        images[labels == 1, 1, :, 6:] += 0.6
+        images[labels == 0, 0, :, :6] += signal
+        images[labels == 1, 1, :, 6:] += signal
         return ArraySplit(images, labels)
 
     return DataSet("sides", CLASSES, train=split(n), test=split(30), val=split(15) if val else None)
@@ -78,10 +78,11 @@ def without_times(records):
     return [{k: v for k, v in record.items() if k not in ("seconds", "images_per_second")} for record in records]
 
 
-@pytest.mark.parametrize("mapping", ["rlm", "flm", "ilm", "blm", "blm+", "linear", "sigmoid"])
+@pytest.mark.parametrize("mapping", ["rlm", "flm", "ilm", "blm", "blm+", "gaussian", "linear", "sigmoid"])
 def test_every_mapping_trains_the_program_and_the_loss_falls(mapping):
     model = build(mapping)
-    result = fit(model, small_data(), epochs=6, batch_size=20, lr=0.1)
+    data = small_data(signal=0.02 if mapping == "gaussian" else 0.6)  # which has nothing left to learn from easy images
+    result = fit(model, data, epochs=6, batch_size=20, lr=0.1)
     assert result.records[-1]["loss"] < result.records[0]["loss"]
     assert model.program.theta.abs().max() > 0
     assert set(result.records[0]) == {"epoch", "loss", "accuracy", "mapping_change", "seconds", "images_per_second"}
@@ -222,7 +223,16 @@ def test_a_learned_mapping_trains_also_without_a_program():
 
 @pytest.mark.parametrize(
     ("mapping", "optimizer", "precision"),
-    [("blm+", "adam", "fp32"), ("ilm", "sgd", "fp32"), ("linear", "adam", "fp32"), ("blm", "sgd", "fp16")],
+    [
+        ({"mapping": "blm+"}, "adam", "fp32"),
+        ({"mapping": "ilm"}, "sgd", "fp32"),
+        ({"mapping": "linear", "normalize": "standardise"}, "adam", "fp32"),
+        ({"mapping": "blm"}, "sgd", "fp16"),
+        ({"mapping": "gaussian"}, "adam", "fp32"),
+        ({"mapping": "gaussian", "refresh": "never"}, "adam", "fp32"),
+        ({"mapping": "blm+", "normalize": "centre", "folds": 3}, "adam", "fp32"),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
 )
 def test_a_checkpoint_continues_to_the_bit(tmp_path, mapping, optimizer, precision):
     data = small_data(val=False)  # so that the last epoch is kept, not one before the interruption
@@ -234,7 +244,7 @@ def test_a_checkpoint_continues_to_the_bit(tmp_path, mapping, optimizer, precisi
         "schedule": "cosine",
         "precision": precision,
     }
-    whole = build(mapping)
+    whole = build(**mapping)
     expected = fit(whole, data, **settings)
 
     class StopError(Exception):
@@ -246,13 +256,44 @@ def test_a_checkpoint_continues_to_the_bit(tmp_path, mapping, optimizer, precisi
 
     checkpoint = tmp_path / "state.safetensors"
     with pytest.raises(StopError):
-        fit(build(mapping), data, checkpoint=checkpoint, on_epoch=stop_after_two, **settings)
-    resumed = build(mapping)
+        fit(build(**mapping), data, checkpoint=checkpoint, on_epoch=stop_after_two, **settings)
+    resumed = build(**mapping)
     result = fit(resumed, data, checkpoint=checkpoint, **settings)
     assert without_times(result.records) == without_times(expected.records)
     assert result.accuracy == expected.accuracy
     for key, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[key]), key
+
+
+def test_in_training_each_sample_is_scored_by_a_mapping_that_has_not_seen_it():
+    """Replay the first step: the loss comes from the mappings without each fold, the evaluation from the one of all."""
+    model, data = build("gaussian"), small_data(val=False, signal=0.02)
+    losses = []
+    fit(model, data, epochs=1, batch_size=60, lr=1e-6, on_epoch=lambda records, _: losses.append(records[-1]["loss"]))
+    folds = stratified_folds(data.train.labels, 5, seed=0)
+    replay = build("gaussian")
+    with torch.no_grad():
+        logits = replay.source_logits(data.train.pixels(12))
+    scores = torch.empty(60, 3)
+    for fold in range(5):
+        without = build("gaussian").mapping
+        without.estimate(without.gather().update(logits[folds != fold], data.train.labels[folds != fold]))
+        scores[folds == fold] = without(logits[folds == fold])
+    expected = nn.functional.cross_entropy(scores, data.train.labels)
+    assert losses[0] == pytest.approx(float(expected), rel=1e-4)
+    in_sample = replay.mapping
+    in_sample.estimate(in_sample.gather().update(logits, data.train.labels))
+    assert nn.functional.cross_entropy(in_sample(logits), data.train.labels) < 0.9 * expected
+    torch.testing.assert_close(model.mapping.weights, in_sample.weights)
+
+
+def test_a_learned_mapping_learns_on_standardised_logits():
+    model, data = build("linear", normalize="standardise"), small_data(val=False)
+    with torch.no_grad():
+        logits = model.source_logits(data.train.pixels(12))
+    fit(model, data, epochs=1, batch_size=20)
+    torch.testing.assert_close(model.mapping.shift, logits.mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.mapping.scale, logits.std(0, correction=0), rtol=1e-4, atol=1e-5)
 
 
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path):

@@ -1,6 +1,6 @@
 """The one schema of a run: what `reprogram fit` takes as flags, `--config` reads and `config.json` holds."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -12,6 +12,7 @@ from reprogram.mappings import Normalize, make_mapping
 from reprogram.programs import Program, make_program
 from reprogram.randomness import derived_seed
 from reprogram.reprogrammed import Reprogrammed
+from reprogram.selection import Candidate
 from reprogram.settings import TrainingSettings
 from reprogram.zoo import load_frozen
 
@@ -117,22 +118,28 @@ class FitConfig(TrainingSettings):
             raise ReprogramError(f"frame = {self.frame} was given, but only program watermark takes it; leave it out")
         return make_program(self.program, **settings)
 
-    def build(self, frozen: Frozen, data: DataSet) -> Reprogrammed:
-        """Program, frozen model and mapping together, on the device."""
+    def mapping_settings(self) -> dict[str, Any]:
+        """What `make_mapping` takes besides the label sets; for `auto` nothing may be set, because it is chosen."""
+        names = ("smoothing", "top_ratio", "normalize", "shrinkage", "priors", "folds", "refresh", "optimal")
+        settings = {name: getattr(self, name) for name in names}
+        if self.mapping != "auto":
+            return {"name": self.mapping, **settings}
+        for name, value in settings.items():
+            if value != FitConfig.model_fields[name].default:
+                raise ReprogramError(
+                    f"{name} = {value} was given, but mapping auto chooses it; leave it out, or name a mapping"
+                )
+        return {"name": "blm+"}
+
+    def build(self, frozen: Frozen, data: DataSet, chosen: Candidate | None = None) -> Reprogrammed:
+        """Program, frozen model and mapping together, on the device; for mapping `auto`, with the chosen one."""
+        settings = self.mapping_settings() if chosen is None else {"name": chosen.method, **chosen.settings}
         mapping = make_mapping(
-            self.mapping,
-            frozen.labels,
-            data.classes,
-            smoothing=self.smoothing,
-            top_ratio=self.top_ratio,
-            normalize=self.normalize,
-            shrinkage=self.shrinkage,
-            priors=self.priors,
-            folds=self.folds,
-            refresh=self.refresh,
-            optimal=self.optimal,
+            source_labels=frozen.labels,
+            classes=data.classes,
             seed=derived_seed(self.seed, "mapping"),
-            span=getattr(frozen, "span", None) if self.mapping == "gaussian" else None,
+            span=getattr(frozen, "span", None) if settings["name"] == "gaussian" else None,
+            **settings,
         )
         if not frozen.differentiable and self.program != "none":
             raise ReprogramError(

@@ -1,6 +1,7 @@
 """Predictions → numbers with their uncertainty: accuracy, interval, per class, calibration."""
 
 import math
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -85,6 +86,25 @@ class Evaluation:
         hit = (self.labels == self.predicted).double()
         gap = torch.zeros(bins, dtype=torch.float64).index_add_(0, place, self.confidence.double() - hit)
         return float(gap.abs().sum() / max(self.n, 1))
+
+
+@torch.no_grad()
+def source_logits(
+    model: Reprogrammed,
+    split: Split,
+    *,
+    batch_size: int = 256,
+    precision: Precision = "fp32",
+    progress: Progress | None = None,
+    what: str = "reading logits",
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The frozen model's logits (N, k_S) under the program, and the labels (N,), of a split, in batches on the CPU."""
+    pixels = split.pixels(model.program.image_size, model.program.interpolation, progress)
+    batches = list(zip(pixels.split(batch_size), split.labels.split(batch_size), strict=True))
+    for images, labels in (progress or Progress()).track(batches, what):
+        with autocast(model.device, precision):
+            logits = model.source_logits(images)
+        yield logits.float().cpu(), labels
 
 
 @torch.no_grad()

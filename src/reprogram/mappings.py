@@ -200,6 +200,7 @@ class Mapping(nn.Module, ABC):
         assert self.statistics is not None
         return self.statistics.empty().to(self.weights.device)
 
+    @torch.no_grad()
     def estimate(self, *parts: Sums) -> float:
         """Replace the mapping by the one of these statistics and keep them; return the change of ω.
 

@@ -17,6 +17,8 @@ from reprogram.errors import ReprogramError
 from reprogram.evaluation import Evaluation, accuracy_interval
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
+from reprogram.selection import Candidate, select_mapping
+from reprogram.settings import TrainingSettings
 from reprogram.storage import claimed_folder, read_json, remove_leftovers, write_json, write_text
 from reprogram.training import FitResult, fit, pixel_sizes
 
@@ -51,6 +53,8 @@ def run_fit(config: FitConfig, folder: Path, *, resume: bool = False, progress: 
         )
         write_json(folder / "config.json", config.model_dump())
     write_json(folder / "environment.json", environment(model.device))
+    if config.mapping == "auto":
+        model = config.build(frozen, data, _chosen_mapping(model, data, settings, folder, progress))
     progress.say(describe(model, data))
     for note in (*data.notes, *(f"skipped: {text}" for text in skipped[:5])):
         progress.say(f"note: {note}")
@@ -66,6 +70,20 @@ def run_fit(config: FitConfig, folder: Path, *, resume: bool = False, progress: 
     write_text(folder / "predictions.csv", predictions_csv(result.test, data.test))
     write_json(folder / "result.json", summary(result, model, data) | {"skipped": skipped, "notes": list(data.notes)})
     return result
+
+
+def _chosen_mapping(
+    model: Reprogrammed, data: DataSet, settings: TrainingSettings, folder: Path, progress: Progress
+) -> Candidate:
+    """Choose a mapping for the untrained program, once in the life of a run folder."""
+    path = folder / "selection.json"
+    if not path.exists():
+        options = {"batch_size": settings.batch_size, "precision": settings.precision, "progress": progress}
+        selection = select_mapping(model, data.train, **options)  # type: ignore[arg-type]
+        write_json(path, selection.as_json())
+        progress.say(f"chosen {selection}")
+    chosen = dict(read_json(path, "selection")["choice"])
+    return Candidate(chosen.pop("mapping"), chosen)
 
 
 def summary(result: FitResult, model: Reprogrammed, data: DataSet) -> dict[str, Any]:

@@ -3,18 +3,24 @@
 Bayesian and Gaussian mappings are judged by exact leave-one-out, one-to-one mappings on held-out folds.
 """
 
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from reprogram.data import Split
 from reprogram.errors import ReprogramError, unknown
-from reprogram.evaluation import accuracy_interval
+from reprogram.evaluation import Precision, accuracy_interval, source_logits
 from reprogram.gaussian import LARGEST_COVARIANCE, GaussianFit, GaussianStatistics, Shrinkage
 from reprogram.leave_one_out import bayes_without, gaussian_without, normalised_without
 from reprogram.mappings import NORMALIZATIONS, Normalize
+from reprogram.progress import Progress
+from reprogram.reprogrammed import Reprogrammed
 from reprogram.rules import TopRatio, one_to_one, quietly, top_count
 from reprogram.statistics import JointStatistics
 
@@ -165,8 +171,48 @@ def select(
     for logits, targets, folds in bench.numbered(start()):
         judged = bench.judge(logits, targets, folds, smoothings, list(normalizations), shrinkages)
         candidates = [(candidate, how) for candidate, how, _ in judged]
-        flags.append(torch.stack([scores.argmax(1) == targets for _, _, scores in judged], dim=1))
+        flags.append(torch.stack([_clearly_right(scores, targets) for _, _, scores in judged], dim=1))
     return _conclude(candidates, torch.cat(flags).cpu(), tuple(bench.notes))
+
+
+def select_mapping(
+    model: Reprogrammed,
+    train: Split,
+    *,
+    batch_size: int = 256,
+    precision: Precision = "fp32",
+    progress: Progress | None = None,
+    **grid: Any,
+) -> Selection:
+    """Choose a mapping for a model by the logits of its training images under the program as it is now.
+
+    The logits are kept on disk for the time of the choice, so that their number does not matter; `grid` goes to `select`.
+    """
+    with tempfile.TemporaryDirectory(prefix="reprogram-") as folder:
+        shape = (len(train), model.frozen.k_source)
+        kept = np.memmap(Path(folder) / "logits", dtype=np.float32, mode="w+", shape=shape)
+        start = 0
+        what = "choosing the mapping"
+        for logits, _ in source_logits(
+            model, train, batch_size=batch_size, precision=precision, progress=progress, what=what
+        ):
+            kept[start : start + len(logits)] = logits.numpy()
+            start += len(logits)
+        size = max(1, min(2048, (1 << 27) // shape[1]))
+
+        def blocks() -> Iterable[Block]:
+            for start in range(0, len(train), size):
+                yield torch.from_numpy(np.array(kept[start : start + size])), train.labels[start : start + size]
+
+        span = getattr(model.frozen, "span", None)
+        return select(blocks, len(model.classes), span=None if span is None else span.cpu(), **grid)
+
+
+def _clearly_right(scores: Tensor, targets: Tensor) -> Tensor:
+    """Whether the true class leads, (N,). What is equal up to rounding is no lead: it would be won by chance."""
+    own = targets[:, None]
+    lead = scores.gather(1, own).flatten() - scores.scatter(1, own, -torch.inf).amax(1)
+    return lead > 1e-9 * scores.abs().amax(1)
 
 
 def _in_blocks(logits: Tensor, targets: Tensor, size: int) -> Blocks:
