@@ -77,7 +77,8 @@ class Split(ABC):
         return sizes[len(sizes) // 2]
 
     def _decode(self, size: int, interpolation: Interpolation, progress: Progress) -> Tensor:
-        pixels = torch.empty(len(self), 3, size, size, dtype=torch.uint8)
+        with torch.inference_mode(False):  # threads, which are not in the caller's inference mode, must be able to write
+            pixels = torch.empty(len(self), 3, size, size, dtype=torch.uint8)
         failures = self.decode_into(pixels, range(len(self)), interpolation, progress)
         if failures:
             raise bad_images(failures)
