@@ -39,7 +39,7 @@ def test_bayes_equals_brute_force(seed, n, k_source, k_target, top_k, smoothing,
         return JointStatistics(kind, k_source, k_target, top_k, moments=True).update(logits[keep], targets[keep])
 
     whole = counted(torch.arange(n))
-    inputs = [normalised_without(logits, whole, variant) for variant in VARIANTS]
+    inputs = [normalised_without(logits, whole.moments_of_logits(), n, variant) for variant in VARIANTS]
     found = bayes_without(whole, whole.evidence(logits), targets, smoothing, inputs)
     for left_out in range(n):
         others = counted(torch.arange(n) != left_out)
@@ -88,4 +88,4 @@ def test_one_sample_per_class_and_few_samples_in_many_dimensions(shrinkage):
 def test_normalised_without_a_constant_logit_stays_finite():
     logits = torch.cat([torch.full((8, 1), 7.3), torch.randn(8, 3, generator=torch.Generator().manual_seed(0))], dim=1)
     whole = JointStatistics.counts(4, 2, moments=True).update(logits, torch.arange(8) % 2)
-    assert normalised_without(logits, whole, "standardise")[:, 0].abs().max() < 1e-6
+    assert normalised_without(logits, whole.moments_of_logits(), 8, "standardise")[:, 0].abs().max() < 1e-6

@@ -89,22 +89,22 @@ class Evaluation:
 
 
 @torch.no_grad()
-def source_logits(
+def source_features(
     model: Reprogrammed,
     split: Split,
     *,
     batch_size: int = 256,
     precision: Precision = "fp32",
     progress: Progress | None = None,
-    what: str = "reading logits",
+    what: str = "reading features",
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The frozen model's logits (N, k_S) under the program, and the labels (N,), of a split, in batches on the CPU."""
+    """What `frozen.from_features` makes logits of, and the labels (N,), of a split under the program, in CPU batches."""
     pixels = split.pixels(model.program.image_size, model.program.interpolation, progress)
     batches = list(zip(pixels.split(batch_size), split.labels.split(batch_size), strict=True))
     for images, labels in (progress or Progress()).track(batches, what):
         with autocast(model.device, precision):
-            logits = model.source_logits(images)
-        yield logits.float().cpu(), labels
+            features = model.frozen.features(model.program(images.to(model.device)))
+        yield features.float().cpu(), labels
 
 
 @torch.no_grad()

@@ -79,6 +79,14 @@ class Frozen(nn.Module):
         weight = next(self.module.parameters(), x)
         return self.module(x.to(weight.dtype))  # type: ignore[no-any-return]
 
+    def features(self, x: Tensor) -> Tensor:
+        """The shortest description (N, d) of normalised images that `from_features` makes logits of: here the logits."""
+        return self(x)  # type: ignore[no-any-return]
+
+    def from_features(self, features: Tensor) -> Tensor:
+        """Map what `features` returned to logits (N, k_S)."""
+        return features
+
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
         """Map images (N, C, H, W) in [0, 1], or uint8, of any size to source logits (N, k_S): resize, normalise, run."""

@@ -14,12 +14,18 @@ from reprogram.mappings import Normalize
 from reprogram.statistics import JointStatistics
 
 
-def normalised_without(logits: Tensor, statistics: JointStatistics, normalize: Normalize) -> Tensor:
-    """Logits (N, k_S) of counted samples, each normalised by the means and deviations of all the other samples."""
-    if normalize == "none":
+def normalised_without(logits: Tensor, moments: tuple[Tensor, Tensor] | None, n: int, normalize: Normalize) -> Tensor:
+    """Logits (N, k_S) of counted samples, each normalised by the means and deviations of the n − 1 other samples.
+
+    Args:
+        logits: of some of the samples.
+        moments: mean and deviation of each logit over all n samples, these among them.
+        n: how many samples there are.
+        normalize: what to do.
+    """
+    if normalize == "none" or moments is None:
         return logits.double()
-    n = statistics.n
-    mean, deviation = statistics.moments_of_logits()
+    mean, deviation = moments
     centred = (logits.double() - mean) * (n / max(n - 1, 1))  # z less the mean of the others
     if normalize == "centre":
         return centred

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from reprogram.data import Split
 from reprogram.errors import ReprogramError, unknown
-from reprogram.evaluation import Precision, accuracy_interval, source_logits
+from reprogram.evaluation import Precision, accuracy_interval, source_features
 from reprogram.gaussian import LARGEST_COVARIANCE, GaussianFit, GaussianStatistics, Shrinkage
 from reprogram.leave_one_out import bayes_without, gaussian_without, normalised_without
 from reprogram.mappings import NORMALIZATIONS, Normalize
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.rules import TopRatio, one_to_one, quietly, top_count
-from reprogram.statistics import JointStatistics
+from reprogram.statistics import JointStatistics, mean_and_deviation
 
 Block = tuple[Tensor, Tensor]
 Blocks = Callable[[], Iterable[Block]]
@@ -163,7 +163,7 @@ def select(
         start = _in_blocks(logits, targets, block_size)
     else:
         start = blocks
-    bench = _gather(start, k_target, methods, top_ratios, normalizations, span)
+    bench = _gather(start, k_target, methods, top_ratios, span)
     if bench.n < 2:
         raise ReprogramError(f"{bench.n} samples were given, but at least 2 are needed to leave one out")
     candidates: list[tuple[Candidate, str]] = []
@@ -186,23 +186,23 @@ def select_mapping(
 ) -> Selection:
     """Choose a mapping for a model by the logits of its training images under the program as it is now.
 
-    The logits are kept on disk for the time of the choice, so that their number does not matter; `grid` goes to `select`.
+    The logits, or the features that they are a linear function of, are kept on disk for the time of the choice, so that
+    their number does not matter; `grid` goes to `select`.
     """
     with tempfile.TemporaryDirectory(prefix="reprogram-") as folder:
-        shape = (len(train), model.frozen.k_source)
-        kept = np.memmap(Path(folder) / "logits", dtype=np.float32, mode="w+", shape=shape)
-        start = 0
-        what = "choosing the mapping"
-        for logits, _ in source_logits(
-            model, train, batch_size=batch_size, precision=precision, progress=progress, what=what
-        ):
-            kept[start : start + len(logits)] = logits.numpy()
-            start += len(logits)
-        size = max(1, min(2048, (1 << 27) // shape[1]))
+        start, kept, size = 0, np.empty((0, 0)), max(1, min(2048, (1 << 24) // model.frozen.k_source))
+        options = {"batch_size": batch_size, "precision": precision, "progress": progress, "what": "choosing the mapping"}
+        for values, _ in source_features(model, train, **options):  # type: ignore[arg-type]
+            if not start:
+                shape = (len(train), values.shape[1])
+                kept = np.memmap(Path(folder) / "features", dtype=np.float32, mode="w+", shape=shape)
+            kept[start : start + len(values)] = values.numpy()
+            start += len(values)
 
         def blocks() -> Iterable[Block]:
             for start in range(0, len(train), size):
-                yield torch.from_numpy(np.array(kept[start : start + size])), train.labels[start : start + size]
+                values = torch.from_numpy(np.array(kept[start : start + size]))
+                yield model.frozen.from_features(values.to(model.device)).cpu(), train.labels[start : start + size]
 
         span = getattr(model.frozen, "span", None)
         return select(blocks, len(model.classes), span=None if span is None else span.cpu(), **grid)
@@ -228,6 +228,7 @@ class _Bench:
     soft: dict[TopRatio, JointStatistics] = field(default_factory=dict)
     normals: GaussianStatistics | None = None
     folds: list[JointStatistics] = field(default_factory=list)
+    moments: Tensor | None = None  # (folds, 3, k_S): how many samples, their summed logits and summed squares
     notes: list[str] = field(default_factory=list)
     n: int = 0
     _fit: GaussianFit | None = None
@@ -257,10 +258,9 @@ class _Bench:
         """Every candidate with the scores (N, k_T) it gives to a block of samples that it does not know."""
         judged: list[tuple[Candidate, str, Tensor]] = []
         exact = "leave-one-out"
-        inputs: list[Tensor] = []
+        whole = self._mean_and_deviation(list(range(_FOLDS)))
+        inputs = [normalised_without(logits, whole, self.n, normalize) for normalize in normalizations]
         for statistics, method, settings in self._bayesian():
-            # every statistic has seen the same logits, so their means serve all
-            inputs = inputs or [normalised_without(logits, statistics, normalize) for normalize in normalizations]
             spoken = statistics.evidence(logits)
             for smoothing in smoothings:
                 variants = bayes_without(statistics, spoken, targets, smoothing, inputs)
@@ -278,6 +278,20 @@ class _Bench:
             judged.append((Candidate("flm", chosen), f"{_FOLDS} folds", self._one_to_one(logits, folds, normalize)))
         return judged
 
+    def count_moments(self, logits: Tensor, folds: Tensor) -> None:
+        """Add a block to the sums that means and deviations are made of, apart for each fold."""
+        if self.moments is None:
+            self.moments = torch.zeros(_FOLDS, 3, logits.shape[1], dtype=torch.float64, device=logits.device)
+        members = torch.nn.functional.one_hot(folds, _FOLDS).double().to(logits.device)
+        logits = logits.double()
+        self.moments += torch.stack(
+            [members.sum(0)[:, None].expand(-1, logits.shape[1]), members.T @ logits, members.T @ logits.square()], dim=1
+        )
+
+    def _mean_and_deviation(self, folds: list[int]) -> tuple[Tensor, Tensor]:
+        assert self.moments is not None
+        return mean_and_deviation(*self.moments[folds].sum(0))
+
     def _bayesian(self) -> Iterable[tuple[JointStatistics, str, dict[str, Any]]]:
         if self.counts is not None:
             yield self.counts, "blm", {}
@@ -289,11 +303,10 @@ class _Bench:
             total = self.folds[0].copy()
             for part in self.folds[1:]:
                 total.merge(part)
-            for part in self.folds:
-                left = total.copy().subtract(part)
+            for number, part in enumerate(self.folds):
                 with quietly():
-                    omega = one_to_one(left)
-                mean, deviation = left.moments_of_logits()
+                    omega = one_to_one(total.copy().subtract(part))
+                mean, deviation = self._mean_and_deviation([fold for fold in range(_FOLDS) if fold != number])
                 self._assigned.append((omega.argmax(0), mean, deviation.where(deviation > 0, 1)))
         scores = torch.empty(len(logits), self.k_target, dtype=torch.float64, device=logits.device)
         for fold, (labels, mean, deviation) in enumerate(self._assigned):
@@ -310,18 +323,17 @@ def _gather(
     k_target: int,
     methods: Sequence[str],
     top_ratios: Sequence[TopRatio],
-    normalizations: Sequence[Normalize],
     span: Tensor | None,
 ) -> _Bench:
     bench = _Bench(k_target)
-    moments = any(normalize != "none" for normalize in normalizations)
     for logits, targets, folds in bench.numbered(start()):
         if bench.n == 0:
-            _prepare(bench, logits.shape[1], methods, top_ratios, moments, span)
+            _prepare(bench, logits.shape[1], methods, top_ratios, span)
             for part in (bench.counts, bench.normals, *bench.soft.values(), *bench.folds):
                 if part is not None:
                     part.to(logits.device)
         bench.n += len(targets)
+        bench.count_moments(logits, folds)
         for part in (bench.counts, bench.normals, *bench.soft.values()):
             if part is not None:
                 part.update(logits, targets)
@@ -336,17 +348,16 @@ def _prepare(
     k_source: int,
     methods: Sequence[str],
     top_ratios: Sequence[TopRatio],
-    moments: bool,
     span: Tensor | None,
 ) -> None:
     k_target = bench.k_target
     if "blm" in methods:
-        bench.counts = JointStatistics.counts(k_source, k_target, moments=moments)
+        bench.counts = JointStatistics.counts(k_source, k_target)
     if "blm+" in methods:
         seen: set[int] = set()
         for ratio in top_ratios:  # ratios with the same K are the same mapping
             if (top_k := top_count(ratio, k_target, k_source)) not in seen:
-                bench.soft[ratio] = JointStatistics.probabilities(k_source, k_target, top_k, moments=moments)
+                bench.soft[ratio] = JointStatistics.probabilities(k_source, k_target, top_k)
                 seen.add(top_k)
     if "gaussian" in methods:
         coordinates = k_source if span is None else span.shape[1]
@@ -356,7 +367,7 @@ def _prepare(
             bench.notes.append(f"gaussian was not tried: its covariance of {k_source} source labels is too large")
     if "flm" in methods:
         if k_target <= k_source:
-            bench.folds = [JointStatistics.counts(k_source, k_target, moments=True) for _ in range(_FOLDS)]
+            bench.folds = [JointStatistics.counts(k_source, k_target) for _ in range(_FOLDS)]
         else:
             bench.notes.append(f"flm was not tried: {k_target} classes do not find a label each among {k_source}")
 

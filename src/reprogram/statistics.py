@@ -191,10 +191,7 @@ class JointStatistics(Sums):
         if not self.moments:
             raise ReprogramError("these statistics hold no means of the logits; make them with moments=True")
         n = max(float(self.samples.sum()), 1e-300)
-        mean, square = self.sums.sum(1) / n, self.squares.sum(1) / n
-        variance = square - mean**2
-        # below this, float32 logits cannot differ by more than their rounding: the logit is constant
-        return mean, variance.where(variance > 1e-12 * square, 0).sqrt()
+        return mean_and_deviation(n, self.sums.sum(1), self.squares.sum(1))
 
     @override
     def _possible(self, left: dict[str, Tensor]) -> bool:
@@ -224,6 +221,14 @@ class JointStatistics(Sums):
         members[torch.arange(len(targets), device=targets.device), targets] = 1.0 if weights is None else weights
         self.sums += logits.T @ members
         self.squares += logits.square().T @ members
+
+
+def mean_and_deviation(n: float | Tensor, sums: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of values by their number, their sum and the sum of their squares; 0 for constant ones."""
+    mean, square = sums / n, squares / n
+    variance = square - mean**2
+    # below this, float32 logits cannot differ by more than their rounding: the logit is constant
+    return mean, variance.where(variance > 1e-12 * square, 0).sqrt()
 
 
 def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
