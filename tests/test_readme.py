@@ -84,6 +84,10 @@ def desk(shapes, tmp_path_factory):
     datasets.DatasetDict(parts).save_to_disk(root / "photos-on-disk")
     write_cifar10(root / "sets")
     write_eurosat(root / "sets")
+    answers = [
+        {"image": name, "label": name[0], "labels": [{"name": "Tabby"}]} for name in ("a1", "b1", "a2", "b2", "a3", "b3")
+    ]
+    (root / "answers.jsonl").write_text("\n".join(map(json.dumps, answers)))
     import_torchvision()
     import timm
 
@@ -163,7 +167,7 @@ def test_each_command_of_the_readme_runs(command, desk, monkeypatch, capsys):
         monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_, **__: True)
     if words[1] == "fit" and "--program" not in words:
         words += ["--epochs", "1", "--canvas", "48"]
-    elif words[1] == "fit" and "--model" not in words:
+    elif words[1] == "logits" or (words[1] == "fit" and "--model" not in words):
         words += ["--canvas", "48"]
     assert main(words[1:]) == 0, capsys.readouterr().err
 

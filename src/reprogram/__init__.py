@@ -8,10 +8,12 @@ from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.evaluation import Evaluation, evaluate
 from reprogram.frozen import Frozen
 from reprogram.gaussian import GaussianStatistics, gaussian
+from reprogram.mapping_files import fit_files
 from reprogram.mappings import make_mapping
 from reprogram.programs import Padding, Resize, Watermark, make_program
 from reprogram.reprogrammed import Predictions, Reprogrammed
 from reprogram.rules import bayes, one_to_one, random
+from reprogram.saved_mapping import SavedMapping
 from reprogram.selection import Selection, select
 from reprogram.settings import TrainingSettings
 from reprogram.statistics import JointStatistics
@@ -40,6 +42,7 @@ __all__ = [
     "ReprogramError",
     "Reprogrammed",
     "Resize",
+    "SavedMapping",
     "Selection",
     "TrainingSettings",
     "Watermark",
@@ -47,6 +50,7 @@ __all__ = [
     "describe_model",
     "evaluate",
     "fit",
+    "fit_files",
     "gaussian",
     "list_models",
     "load_data",

@@ -1,4 +1,4 @@
-"""`reprogram <verb>`: demo, fit, evaluate, predict, models, datasets."""
+"""`reprogram <verb>`: demo, fit, evaluate, predict, map, logits, models, datasets."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from reprogram.arguments import parse, peek
+from reprogram.cli_map import LogitsCommand, MapCommand, logits_verb, map_verb
 from reprogram.config import FitConfig, choose_device
 from reprogram.data import BUNDLED_DATA, Split, load_data, load_labelled
 from reprogram.data.paper import PAPER, check_paper, find_paper
@@ -309,10 +310,21 @@ VERBS: dict[str, Callable[[Sequence[str]], None]] = {
     "fit": fit_verb,
     "evaluate": evaluate_verb,
     "predict": predict_verb,
+    "map": map_verb,
+    "logits": logits_verb,
     "models": models_verb,
     "datasets": datasets_verb,
 }
-_SCHEMAS = (DemoCommand, FitCommand, EvaluateCommand, PredictCommand, ModelsCommand, DatasetsCommand)
+_SCHEMAS = (
+    DemoCommand,
+    FitCommand,
+    EvaluateCommand,
+    PredictCommand,
+    MapCommand,
+    LogitsCommand,
+    ModelsCommand,
+    DatasetsCommand,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

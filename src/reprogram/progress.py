@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -17,6 +17,19 @@ class Steps(Protocol[ItemOut]):
     def __iter__(self) -> Iterator[ItemOut]: ...
 
     def __len__(self) -> int: ...
+
+
+class Sized(Generic[Item]):
+    """An iterator whose length is known, for the progress bar."""
+
+    def __init__(self, items: Iterable[Item], length: int) -> None:
+        self.items, self.length = items, length
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return self.length
 
 
 class Progress:

@@ -55,6 +55,11 @@ def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], Any]:
         raise ReprogramError(f"{what} {str(path)!r} is damaged or of another kind ({type(error).__name__})") from None
 
 
+def write_file(path: Path, write: Callable[[Path], Any]) -> None:
+    """Replace a file of any kind in one step: `write` fills the temporary path that it is given."""
+    _replace(path, write)
+
+
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """Replace a folder: `fill` writes into a new one beside it, which takes its place only when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)

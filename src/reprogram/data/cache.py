@@ -24,7 +24,7 @@ from torch import Tensor
 from reprogram.data.dataset import DataSet, Split, bad_images
 from reprogram.errors import ReprogramError
 from reprogram.images import Interpolation
-from reprogram.progress import Progress
+from reprogram.progress import Progress, Sized
 
 _MAGIC = b"RPGPIXELS1\n\0\0\0\0\0"
 _DATA_START = 4096
@@ -128,7 +128,7 @@ def _build(
         if processes > 1 and split.cheap_to_send and len(split) >= _WORTH_PROCESSES:
             jobs = [(split, temporary, len(split), size, interpolation, chunk) for chunk in chunks]
             with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-                for part in progress.track(_Sized(pool.map(_fill_chunk, jobs), len(jobs)), "decoding images"):
+                for part in progress.track(Sized(pool.map(_fill_chunk, jobs), len(jobs)), "decoding images"):
                     failures |= part
         else:
             failures = split.decode_into(_map(temporary, len(split), size), range(len(split)), interpolation, progress)
@@ -191,16 +191,3 @@ def _checksum(pixels: Tensor) -> int:
     for place in range(0, len(pixels), max(1, len(pixels) // _SAMPLED_ROWS)):
         crc = zlib.crc32(pixels[place].numpy().tobytes(), crc)
     return crc
-
-
-class _Sized:
-    """An iterator whose length is known, for the progress bar."""
-
-    def __init__(self, items: Any, length: int) -> None:
-        self.items, self.length = items, length
-
-    def __iter__(self) -> Any:
-        return iter(self.items)
-
-    def __len__(self) -> int:
-        return self.length
