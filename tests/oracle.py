@@ -186,3 +186,21 @@ def gaussian_scores(logits, labels, k_target, points, shrinkage="oas", priors=Fa
             if priors:
                 scores[i, t] += np.log(np.mean(labels == t))
     return scores
+
+
+def clip_logits(images, texts, logit_scale):
+    """The logits of CLIP: exp(logit_scale) times the cosine of each of n image and each of k_S text embeddings."""
+    rows = []
+    for image in np.asarray(images, dtype=np.float64).tolist():
+        row = []
+        for text in np.asarray(texts, dtype=np.float64).tolist():
+            product = math.fsum(a * b for a, b in zip(image, text, strict=True))
+            lengths = math.sqrt(math.fsum(a * a for a in image)) * math.sqrt(math.fsum(b * b for b in text))
+            row.append(math.exp(logit_scale) * product / lengths)
+        rows.append(row)
+    return rows
+
+
+def texts_of(classes, prompts):
+    """The input texts: the Cartesian product of the prompt set and the label set; open: prompt by prompt."""
+    return [prompt.replace("{}", name.lower().replace("_", " ").replace("-", " ")) for prompt in prompts for name in classes]

@@ -417,7 +417,7 @@ def test_a_mistake_in_a_real_process(tmp_path):
     assert done.stdout == ""
     assert done.stderr == (
         "reprogram: mapping 'blmm' is not known; did you mean 'blm'? "
-        "(known: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none)\n"
+        "(known: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none, ensemble, auto)\n"
     )
     assert os.listdir(tmp_path) == []
 

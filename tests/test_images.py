@@ -323,3 +323,37 @@ def test_a_file_with_any_bytes_wrong_is_read_or_refused_in_one_sentence(tmp_path
         path.write_bytes(content)
         outcome = channels_or_refusal(path)
         assert outcome == 3 or path.name in outcome
+
+
+# ---- CLIP's way: the shorter side resized, the middle cut out
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("shape", [(40, 60), (61, 40), (40, 40), (7, 90), (31, 30)])
+def test_a_crop_keeps_the_aspect_and_the_middle(shape, interpolation):
+    """Cut to the middle square first, then resized: the same picture, but for the edges that see what was cut off."""
+    ramp = np.linspace(0, 255, shape[0] * shape[1] * 3).reshape(*shape, 3).astype(np.uint8)
+    picture = Image.fromarray(ramp)
+    cropped = pil_to_tensor(picture, 20, f"{interpolation}-crop")
+    assert cropped.shape == (3, 20, 20)
+    side = min(shape)
+    top, left = ((length - side) / 2 for length in shape)
+    filters = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+    middle = picture.resize((20, 20), filters[interpolation], box=(left, top, left + side, top + side))
+    difference = np.abs(as_pixels(cropped).astype(int) - np.asarray(middle).astype(int))
+    assert np.median(difference) <= 3
+
+
+@pytest.mark.parametrize("shape", [(40, 60), (61, 40), (20, 20), (33, 20)])
+def test_tensors_are_cropped_like_pictures(shape):
+    pixels = colours(*shape)
+    from_picture = pil_to_tensor(Image.fromarray(pixels), 20, "bicubic-crop")
+    from_tensor = resize(as_rgb(torch.from_numpy(pixels).permute(2, 0, 1)[None]), 20, "bicubic-crop")[0]
+    assert from_tensor.shape == (3, 20, 20)
+    assert (from_tensor * 255 - from_picture).abs().max() <= 2  # PIL rounds to whole levels in between
+
+
+def test_a_square_is_cropped_nowhere():
+    batch = as_rgb(torch.from_numpy(colours(30, 30)).permute(2, 0, 1)[None])
+    for how in ("bilinear", "bicubic"):
+        assert torch.equal(resize(batch, 20, f"{how}-crop"), resize(batch, 20, how))

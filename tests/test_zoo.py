@@ -284,7 +284,7 @@ def test_list_models_by_pattern():
     assert list_models("*:resnet50") == ["timm:resnet50", "torchvision:resnet50"]
     assert {"timm:resnet18", "torchvision:resnet18", "timm:seresnet18"} <= set(list_models("resnet18"))
     assert list_models("no such model") == []
-    assert {name.split(":")[0] for name in list_models()} == {"bundled", "timm", "torchvision"}
+    assert {name.split(":")[0] for name in list_models()} == {"bundled", "timm", "torchvision", "openclip"}
 
 
 # ---- when things cannot be had
@@ -486,15 +486,16 @@ def test_the_papers_resnext_is_in_timm():
 @pytest.mark.parametrize(
     ("pattern", "sources"),
     [
-        ("*", ["hf", "onnx"]),
+        ("*", ["hf", "onnx", "openclip"]),
         ("hf:*", ["hf"]),
         ("onnx:", ["onnx"]),
         ("timm:*", []),
         ("resnet", []),
-        ("*:vit*", ["hf", "onnx"]),
+        ("openclip:*", ["openclip"]),
+        ("*:vit*", ["hf", "onnx", "openclip"]),
     ],
 )
-def test_sources_without_a_list_are_explained(pattern, sources):
+def test_names_that_no_list_holds_are_explained(pattern, sources):
     assert [form.split(":")[0] for form in explain_sources(pattern)] == sources
 
 

@@ -6,6 +6,7 @@ from reprogram.black_box import BlackBox
 from reprogram.data import ArraySplit, DataSet, load_data
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.evaluation import Evaluation, evaluate
+from reprogram.explanations import explain
 from reprogram.frozen import Frozen
 from reprogram.gaussian import GaussianStatistics, gaussian
 from reprogram.mapping_files import fit_files
@@ -18,7 +19,8 @@ from reprogram.selection import Selection, select
 from reprogram.settings import TrainingSettings
 from reprogram.statistics import JointStatistics
 from reprogram.training import FitResult, fit
-from reprogram.zoo import describe_model, list_models, load_frozen
+from reprogram.vision_language import VisionLanguage
+from reprogram.zoo import describe_model, list_models, load_frozen, load_text_encoder
 
 if TYPE_CHECKING:
     from reprogram.estimator import LabelMapper, LabelMapperCV
@@ -45,16 +47,19 @@ __all__ = [
     "SavedMapping",
     "Selection",
     "TrainingSettings",
+    "VisionLanguage",
     "Watermark",
     "bayes",
     "describe_model",
     "evaluate",
+    "explain",
     "fit",
     "fit_files",
     "gaussian",
     "list_models",
     "load_data",
     "load_frozen",
+    "load_text_encoder",
     "make_mapping",
     "make_program",
     "one_to_one",

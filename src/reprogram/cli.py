@@ -115,6 +115,11 @@ def fit_verb(arguments: Sequence[str]) -> None:
     _show_result(result, folder, progress)
 
 
+# what openclip: models have as defaults of their own: the program, and under the paper's protocol its schedule for CLIP
+_CLIP: dict[str, Any] = {"program": "watermark"}
+_CLIP_PUBLISHED: dict[str, Any] = {"optimizer": "sgd", "lr": 40.0, "schedule": "cosine"}
+
+
 def _fit_defaults(arguments: Sequence[str]) -> FitCommand | None:
     """What the flags are laid over: a run that is continued, a configuration file, or nothing."""
     out, file = peek(arguments, "--out"), peek(arguments, "--config")
@@ -126,12 +131,14 @@ def _fit_defaults(arguments: Sequence[str]) -> FitCommand | None:
         return FitCommand.read(stored_config(Path(out)).model_dump())
     if file is not None:
         return FitCommand.read(read_json(Path(file), "configuration"))
+    on_clip = (peek(arguments, "--model") or "").startswith("openclip:")
     if peek(arguments, "--protocol") == "paper":
         entry = PAPER.get((peek(arguments, "--data") or "").removeprefix("paper:"))
-        return FitCommand(
+        published = FitCommand(
             protocol="paper", epochs=200, lr=0.01, val_fraction=0, batch_size=entry.batch_size if entry else 256
         )
-    return None
+        return published.model_copy(update=_CLIP | _CLIP_PUBLISHED) if on_clip else published
+    return FitCommand(**_CLIP) if on_clip else None
 
 
 def _asks_for_help(arguments: Sequence[str]) -> bool:

@@ -6,14 +6,16 @@ import torch
 from pydantic import Field
 
 from reprogram.data import DataSet, load_data
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, unknown
 from reprogram.frozen import Frozen
-from reprogram.mappings import Normalize, make_mapping
+from reprogram.mappings import METHODS, Normalize, make_mapping
 from reprogram.programs import Program, make_program
+from reprogram.progress import Progress
 from reprogram.randomness import derived_seed
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.selection import Candidate
 from reprogram.settings import TrainingSettings
+from reprogram.vision_language import VisionLanguage
 from reprogram.zoo import load_frozen
 
 
@@ -25,10 +27,15 @@ class FitConfig(TrainingSettings):
         True, description="Trained weights (timm, torchvision and the Hub download them), or random ones."
     )
     weights: str | None = Field(None, description="State dict file for the model, safetensors or a plain torch file.")
+    templates: str = Field(
+        "paper81",
+        description="Texts of an openclip model: default, imagenet80, paper81 (both), or a file with one template per line.",
+    )
     data: str = Field("digits", description="A folder, table, array file or named set; see `reprogram datasets`.")
     program: str = Field("padding", description="Program on the input: padding, watermark or none.")
     mapping: str = Field(
-        "blm+", description="Label mapping: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none; auto chooses one."
+        "blm+",
+        description="Label mapping: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none, ensemble; auto chooses one.",
     )
     image_size: int | None = Field(
         None,
@@ -39,7 +46,9 @@ class FitConfig(TrainingSettings):
         None, ge=8, description="Side of the square that the model receives; by default its own input size."
     )
     frame: int | None = Field(
-        None, ge=1, description="Width of a watermark's free outer frame; by default every pixel is free."
+        None,
+        ge=1,
+        description="Width of a watermark's free outer frame; by default every pixel is free, or 30 of 224 for openclip.",
     )
     smoothing: float = Field(1.0, ge=0, description="λ of blm and blm+.")
     top_ratio: float | Literal["all"] = Field(
@@ -65,7 +74,8 @@ class FitConfig(TrainingSettings):
     data_root: str = Field("data", description="Folder that holds paper: and torchvision: data sets.")
     protocol: Literal["default", "paper"] = Field(
         "default",
-        description="Defaults: sensible ones, or the paper's (200 epochs, lr 0.01, its batch sizes and flips).",
+        description="Defaults: sensible ones, or the paper's (200 epochs, its batch sizes and flips, lr 0.01; for openclip "
+        "sgd with lr 40 and a cosine schedule).",
     )
     shots: int | None = Field(None, ge=1, description="Keep this many training images of each class.")
     fraction: float | None = Field(None, gt=0, le=1, description="Keep this stratified share of the training images.")
@@ -76,6 +86,11 @@ class FitConfig(TrainingSettings):
     )
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps ...")
 
+    @property
+    def has_texts(self) -> bool:
+        """Whether the source labels are texts about the task's classes."""
+        return self.model.startswith("openclip:")
+
     def load_data(self) -> DataSet:
         """The data set, with a validation split and as few training images as were asked for."""
         data = load_data(self.data, seed=self.seed, root=self.data_root).with_validation(self.val_fraction, self.seed)
@@ -85,15 +100,21 @@ class FitConfig(TrainingSettings):
         """The part of the configuration that `fit` takes, with the augmentation that suits the program and the data."""
         settings = TrainingSettings.read(self.model_dump(include=set(TrainingSettings.model_fields)))
         augment = self.augment
-        if augment is None and self.program == "watermark" and self.frame is None:
+        if augment is None and self.program == "watermark" and self.frame is None and not self.has_texts:
             # mirrored digits and traffic signs change their meaning: only the paper's protocol mirrors them all the same
             augment = "flip" if data.flip_safe or self.protocol == "paper" else "crop"
         return settings.model_copy(update={"augment": augment or "none"})
 
-    def load_frozen(self) -> Frozen:
-        """The frozen model."""
+    def load_frozen(self, data: DataSet | None = None, progress: Progress | None = None) -> Frozen:
+        """The frozen model; one that compares images with texts has texts about the classes of the data."""
         return load_frozen(
-            self.model, pretrained=self.pretrained, weights=self.weights, seed=derived_seed(self.seed, "weights")
+            self.model,
+            pretrained=self.pretrained,
+            weights=self.weights,
+            seed=derived_seed(self.seed, "weights"),
+            classes=data.classes if self.has_texts and data is not None else None,
+            templates=self.templates if self.has_texts or self.templates != "paper81" else None,
+            progress=progress,
         )
 
     def make_program(self, frozen: Frozen, data: DataSet) -> Program:
@@ -112,8 +133,10 @@ class FitConfig(TrainingSettings):
             raise ReprogramError(
                 f"image_size = {self.image_size} was given, but only program padding takes it; leave it out"
             )
+        if isinstance(frozen, VisionLanguage):
+            settings["interpolation"] = frozen.interpolation
         if self.program == "watermark":
-            settings["frame"] = self.frame
+            settings["frame"] = self.frame or (max(1, canvas * 30 // 224) if isinstance(frozen, VisionLanguage) else None)
         elif self.frame is not None:
             raise ReprogramError(f"frame = {self.frame} was given, but only program watermark takes it; leave it out")
         return make_program(self.program, **settings)
@@ -122,8 +145,10 @@ class FitConfig(TrainingSettings):
         """What `make_mapping` takes besides the label sets; for `auto` nothing may be set, because it is chosen."""
         names = ("smoothing", "top_ratio", "normalize", "shrinkage", "priors", "folds", "refresh", "optimal")
         settings = {name: getattr(self, name) for name in names}
-        if self.mapping != "auto":
+        if self.mapping in METHODS:
             return {"name": self.mapping, **settings}
+        if self.mapping != "auto":
+            raise unknown("mapping", self.mapping, (*METHODS, "auto"))
         for name, value in settings.items():
             if value != FitConfig.model_fields[name].default:
                 raise ReprogramError(

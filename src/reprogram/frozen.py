@@ -106,12 +106,7 @@ class Frozen(nn.Module):
     @property
     def fingerprint(self) -> str:
         """SHA-256 over the architecture as printed and the names, shapes and bytes of all weights and buffers."""
-        digest = hashlib.sha256(repr(self.module).encode())
-        named = (self.module.named_parameters(remove_duplicate=False), self.module.named_buffers(remove_duplicate=False))
-        for key, tensor in itertools.chain(*named):
-            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        return module_fingerprint(self.module)
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode, whatever the enclosing module does."""
@@ -134,3 +129,13 @@ class Frozen(nn.Module):
                 "wrap it in a module that returns them"
             )
         return output.shape[1]
+
+
+def module_fingerprint(module: nn.Module) -> str:
+    """SHA-256 over a module as printed and the names, shapes and bytes of all its weights and buffers."""
+    digest = hashlib.sha256(repr(module).encode())
+    named = (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
+    for key, tensor in itertools.chain(*named):
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -14,10 +14,11 @@ from torch.nn import functional as F
 
 from reprogram.errors import ReprogramError
 
-Interpolation = Literal["bilinear", "bicubic"]
+Interpolation = Literal["bilinear", "bicubic", "bilinear-crop", "bicubic-crop"]
 ChannelValues = Sequence[float] | Tensor
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+_CROP = "-crop"
 
 
 def channel_values(values: ChannelValues) -> Tensor:
@@ -68,11 +69,30 @@ def as_rgb(images: Tensor) -> Tensor:
 
 
 def resize(images: Tensor, size: int, interpolation: Interpolation = "bilinear") -> Tensor:
-    """Bring a float batch to `size` × `size` (both sides, aspect not kept); the right size passes through untouched."""
+    """Bring a float batch to `size` × `size`; the right size passes through untouched.
+
+    `bilinear` and `bicubic` stretch both sides, so the aspect is not kept. `bilinear-crop` and `bicubic-crop` bring the
+    shorter side to `size` and cut the middle out of the longer one, as CLIP does.
+    """
     if images.shape[-2:] == (size, size):
         return images
-    resized = F.interpolate(images, (size, size), mode=interpolation, antialias=True, align_corners=False)
-    return resized.clamp(0, 1)  # bicubic overshoots
+    height, width, top, left = _placement(images.shape[-2], images.shape[-1], size, interpolation)
+    how = interpolation.removesuffix(_CROP)
+    resized = F.interpolate(images, (height, width), mode=how, antialias=True, align_corners=False)
+    return resized[..., top : top + size, left : left + size].clamp(0, 1)  # bicubic overshoots
+
+
+def _placement(height: int, width: int, size: int, interpolation: Interpolation) -> tuple[int, int, int, int]:
+    """Height and width to resize to, and the top left corner of the square in it; rounded as torchvision rounds.
+
+    >>> _placement(300, 401, 100, "bicubic-crop"), _placement(300, 401, 100, "bicubic")
+    ((100, 133, 0, 16), (100, 100, 0, 0))
+    """
+    if not interpolation.endswith(_CROP):
+        return size, size, 0, 0
+    short = min(height, width)
+    height, width = int(size * height / short), int(size * width / short)
+    return height, width, round((height - size) / 2), round((width - size) / 2)
 
 
 @contextmanager
@@ -115,7 +135,9 @@ def pil_to_tensor(picture: Image.Image, size: int | None = None, interpolation: 
     """Convert a PIL image of any mode to an RGB uint8 tensor (3, H, W); EXIF rotation applied, alpha over white."""
     picture = _rgb(ImageOps.exif_transpose(picture))
     if size is not None and picture.size != (size, size):
-        picture = picture.resize((size, size), _RESAMPLING[interpolation])
+        height, width, top, left = _placement(picture.height, picture.width, size, interpolation)
+        picture = picture.resize((width, height), _RESAMPLING[interpolation.removesuffix(_CROP)])
+        picture = picture.crop((left, top, left + size, top + size)) if (width, height) != (size, size) else picture
     return torch.from_numpy(np.array(picture, dtype=np.uint8)).permute(2, 0, 1).contiguous()
 
 

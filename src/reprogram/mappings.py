@@ -27,6 +27,7 @@ from reprogram.rules import (
 )
 from reprogram.statistics import JointStatistics
 from reprogram.sums import Sums
+from reprogram.texts import Texts
 
 Refresh = Literal["never", "fresh", "reuse"]
 REFRESHES: tuple[Refresh, ...] = ("never", "fresh", "reuse")
@@ -126,6 +127,15 @@ def _same_labels_rule(_: Tensor | None, settings: MappingSettings) -> Tensor:
     return same_labels(settings.source_labels, settings.classes)
 
 
+def _ensemble_rule(_: Tensor | None, settings: MappingSettings) -> Tensor:
+    if not isinstance(settings.source_labels, Texts):
+        raise ReprogramError(
+            "mapping 'ensemble' averages texts about the classes, but this model has labels of its own; "
+            "choose an openclip: model, or a mapping such as blm+"
+        )
+    return settings.source_labels.ensemble(settings.classes)
+
+
 _LINEAR = frozenset({"normalize"})
 _ESTIMATED = frozenset({"refresh", "folds"})
 _ASSIGNED = _LINEAR | _ESTIMATED | {"optimal"}
@@ -142,6 +152,7 @@ METHODS: dict[str, Method] = {
     "linear": Method("a weight matrix learned by gradient, no bias", None, None, "never", _LINEAR),
     "sigmoid": Method("the same, squashed by a sigmoid", None, None, "never", _LINEAR),
     "none": Method("source labels as they are, where the label sets agree", None, _same_labels_rule, "never", _LINEAR),
+    "ensemble": Method("the mean of each class's texts, zero-shot (CLIP)", None, _ensemble_rule, "never", _LINEAR),
 }
 LEARNED = ("linear", "sigmoid")
 
@@ -354,7 +365,7 @@ def make_mapping(
     """Build a mapping by its name.
 
     Args:
-        name: one of `METHODS`: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none.
+        name: one of `METHODS`: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none, ensemble.
         source_labels: the k_S names on the frozen model's side.
         classes: the k_T names on the task's side.
         smoothing: λ of BLM and BLM+.

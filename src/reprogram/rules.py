@@ -13,6 +13,7 @@ from torch import Tensor
 
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.statistics import JointStatistics
+from reprogram.texts import Texts
 
 TopRatio = float | Literal["all"]
 Evidence = JointStatistics | Tensor
@@ -102,11 +103,14 @@ def bayes(evidence: Evidence, smoothing: float = 1.0, *, classes: Sequence[str] 
 def same_labels(source_labels: Sequence[str], classes: Sequence[str], device: torch.device | None = None) -> Tensor:
     """No mapping at all, where the label sets agree: each class takes the source label of the same name.
 
-    Case, `_` and `-` do not matter, and one synonym of a comma-separated source label suffices.
+    Case, `_` and `-` do not matter, and one synonym of a comma-separated source label suffices. Where the source labels are
+    texts about the classes, each class takes its text in the default template: CLIP's zero-shot classifier.
 
     >>> same_labels(["tench, Tinca tinca", "goldfish", "hen"], ["Goldfish", "tinca_tinca"]).argmax(0).tolist()
     [1, 0]
     """
+    if isinstance(source_labels, Texts):
+        return source_labels.zero_shot(classes).to(device)
     places: dict[str, int] = {}
     for index, label in enumerate(source_labels):
         places.setdefault(_canonical(label), index)

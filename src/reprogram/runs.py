@@ -22,7 +22,17 @@ from reprogram.settings import TrainingSettings
 from reprogram.storage import claimed_folder, read_json, remove_leftovers, write_json, write_text
 from reprogram.training import FitResult, fit, pixel_sizes
 
-_PACKAGES = ("reprogram", "torch", "numpy", "timm", "torchvision", "scikit-learn", "pillow", "safetensors")
+_PACKAGES = (
+    "reprogram",
+    "torch",
+    "numpy",
+    "timm",
+    "torchvision",
+    "open_clip_torch",
+    "scikit-learn",
+    "pillow",
+    "safetensors",
+)
 
 
 def run_fit(config: FitConfig, folder: Path, *, resume: bool = False, progress: Progress | None = None) -> FitResult:
@@ -39,7 +49,7 @@ def run_fit(config: FitConfig, folder: Path, *, resume: bool = False, progress: 
     with claimed_folder(folder):
         remove_leftovers(folder)
         data = config.load_data()
-        frozen = config.load_frozen()
+        frozen = config.load_frozen(data, progress)
         model = config.build(frozen, data)
         settings = config.training_settings(data)
         data, skipped = decode_data(

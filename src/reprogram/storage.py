@@ -18,6 +18,13 @@ from reprogram.errors import ReprogramError
 _FOLDER_PREFIX = ".unfinished-"
 
 
+def cache_folder() -> Path:
+    """Where what can be computed again is kept: `REPROGRAM_CACHE`, or `reprogram` in the user's cache folder."""
+    if given := os.environ.get("REPROGRAM_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "reprogram"
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a text file in one step."""
     _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="surrogateescape"))

@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reprogram.data.cache import cache_folder, decode_data
+from reprogram.data.cache import decode_data
 from reprogram.data.dataset import ArraySplit, DataSet, EncodedSplit, FileSplit, Split
 from reprogram.data.digits import load_digits
 from reprogram.data.folders import load_folder, load_labelled
 from reprogram.errors import ReprogramError, nearest
+from reprogram.storage import cache_folder
 
 __all__ = [
     "BUNDLED_DATA",

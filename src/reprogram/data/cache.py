@@ -33,13 +33,6 @@ _CHUNK = 128
 _WORTH_PROCESSES = 1000  # below this many images, starting processes costs more than it saves
 
 
-def cache_folder() -> Path:
-    """Where decoded images are kept: `REPROGRAM_CACHE`, or `reprogram` in the user's cache folder."""
-    if given := os.environ.get("REPROGRAM_CACHE"):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "reprogram"
-
-
 def decode_data(
     data: DataSet,
     sizes: dict[str, int],

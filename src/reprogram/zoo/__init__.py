@@ -1,6 +1,7 @@
-"""`load_frozen("source:name")`: frozen classifiers with their labels, from five sources with one module each."""
+"""`load_frozen("source:name")`: frozen models with their labels, from six sources with one module each."""
 
 import fnmatch
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import torch
 from reprogram.black_box import Outputs
 from reprogram.errors import ReprogramError
 from reprogram.frozen import Frozen
+from reprogram.progress import Progress
 from reprogram.zoo.bundled import BUNDLED, list_bundled, load_bundled
 from reprogram.zoo.compatibility import import_torchvision
 from reprogram.zoo.onnx_models import load_onnx
-from reprogram.zoo.request import Request
+from reprogram.zoo.openclip_models import list_openclip, load_openclip, load_text_encoder
+from reprogram.zoo.request import Request, Templates
 from reprogram.zoo.timm_models import list_timm, load_timm
 from reprogram.zoo.torchvision_models import list_torchvision, load_torchvision
 from reprogram.zoo.transformers_models import load_transformers
@@ -25,6 +28,7 @@ __all__ = [
     "import_torchvision",
     "list_models",
     "load_frozen",
+    "load_text_encoder",
     "read_weights",
 ]
 
@@ -34,11 +38,14 @@ _LOADERS = {
     "torchvision": load_torchvision,
     "hf": load_transformers,
     "onnx": load_onnx,
+    "openclip": load_openclip,
 }
-_LISTS = {"bundled": list_bundled, "timm": list_timm, "torchvision": list_torchvision}
+_LISTS = {"bundled": list_bundled, "timm": list_timm, "torchvision": list_torchvision, "openclip": list_openclip}
 _EXPLAINED = {
     "hf:FOLDER or hf:NAME": "an image classifier of transformers: a folder that save_pretrained wrote, or a name on the Hub",
     "onnx:FILE": "any classifier as an ONNX file; it gives no gradients, so it goes with --program none",
+    "openclip:FOLDER or openclip:FILE.json": "a CLIP model on disk: a folder with open_clip_config.json and its weights, or "
+    "such a configuration, with --weights; the names above need the package open_clip_torch",
 }
 
 
@@ -50,13 +57,17 @@ def load_frozen(
     seed: int = 0,
     input_size: int | None = None,
     outputs: Outputs | None = None,
+    classes: Sequence[str] | None = None,
+    templates: Templates | None = None,
+    progress: Progress | None = None,
 ) -> Frozen:
     """Load a classifier by name and freeze it.
 
     Args:
         name: `bundled:efficientnet_lite0|1|2` (weights come inside a package, nothing is downloaded), `timm:<model>` or
             `torchvision:<model>`, each with an optional `.<tag>` of that zoo, such as `torchvision:resnet18.IMAGENET1K_V1`;
-            `hf:<folder or Hub name>` of transformers, or `onnx:<file>`.
+            `hf:<folder or Hub name>` of transformers, or `onnx:<file>`. `openclip:<model>/<tag>` (or a folder, or a
+            configuration file) is a CLIP model: its source labels are texts, made of `classes` and `templates`.
         pretrained: take the zoo's trained weights (timm, torchvision and the Hub download them once). False gives random
             weights.
         weights: a state dict of your own for that architecture, in safetensors or in a torch file without code in it.
@@ -64,11 +75,27 @@ def load_frozen(
         seed: of the random weights with `pretrained=False`.
         input_size: the side of the images for an `onnx:` file that leaves it open; 224 if nobody says it.
         outputs: whether an `onnx:` file answers with `logits` or `probabilities`, where that is not to be seen from it.
+        classes: for `openclip:`, the class names that its texts are about, such as `data.classes`.
+        templates: for `openclip:`, the texts that each class name is put into: `default` ("This is a photo of a {}."),
+            `imagenet80` (OpenAI's 80), `paper81` (both, and what is taken where nothing is said), a file with one template
+            per line, or a list of them.
+        progress: where the embedding of many texts is shown; silent by default.
 
     Raises:
         ReprogramError: the name is not known, the weights cannot be had or do not fit.
     """
-    return _load(name, pretrained, weights, seed, input_size, outputs, offline=False)
+    return _load(
+        name,
+        pretrained,
+        weights,
+        seed,
+        input_size,
+        outputs,
+        offline=False,
+        classes=classes,
+        templates=templates,
+        progress=progress,
+    )
 
 
 def describe_model(name: str, **options: Any) -> dict[str, Any]:
@@ -76,7 +103,7 @@ def describe_model(name: str, **options: Any) -> dict[str, Any]:
 
     Args:
         name: as for `load_frozen`.
-        options: `weights`, `seed`, `input_size` and `outputs` of `load_frozen`.
+        options: `weights`, `seed`, `input_size`, `outputs`, `classes` and `templates` of `load_frozen`.
 
     Returns:
         name, classes (k_S), input_size, parameters, normalisation (mean and std), interpolation, differentiable,
@@ -104,7 +131,7 @@ def describe_model(name: str, **options: Any) -> dict[str, Any]:
 def list_models(pattern: str = "*") -> list[str]:
     """List loadable names that match a shell pattern such as `timm:resne*`; a bare word is searched in all names.
 
-    The sources without a list, `hf:` and `onnx:`, are what `explain_sources` tells about.
+    Models that no list holds, such as those of `hf:` and `onnx:`, are what `explain_sources` tells about.
     """
     wanted = pattern if ":" in pattern else f"*:*{pattern}*"
     sources = [source for source in _LISTS if fnmatch.fnmatch(source, wanted.split(":")[0])]
@@ -113,7 +140,7 @@ def list_models(pattern: str = "*") -> list[str]:
 
 
 def explain_sources(pattern: str = "*") -> dict[str, str]:
-    """Say how names are written where there is no list of them, for the sources that a pattern such as `hf:*` asks for.
+    """Say how names are written that no list holds, for the sources that a pattern such as `hf:*` asks for.
 
     >>> list(explain_sources("onnx:*")), list(explain_sources("timm:*"))
     (['onnx:FILE'], [])
@@ -131,6 +158,9 @@ def _load(
     outputs: Outputs | None,
     *,
     offline: bool,
+    classes: Sequence[str] | None = None,
+    templates: Templates | None = None,
+    progress: Progress | None = None,
 ) -> Frozen:
     source, separator, architecture = name.partition(":")
     if not separator or source not in _LOADERS:
@@ -145,8 +175,11 @@ def _load(
     own = {key: value for key, value in (("input_size", input_size), ("outputs", outputs)) if value is not None}
     if own and source != "onnx":
         raise ReprogramError(f"{' and '.join(own)} was given, but {name} knows it by itself; it is for onnx: files only")
+    texts = [key for key, value in (("classes", classes), ("templates", templates)) if value is not None]
+    if texts and source != "openclip":
+        raise ReprogramError(f"{' and '.join(texts)} was given, but {name} has labels of its own; leave it out")
     path = None if weights is None else Path(weights)
-    request = Request(source, architecture, pretrained, path, input_size, outputs, offline)
+    request = Request(source, architecture, pretrained, path, input_size, outputs, offline, classes, templates, progress)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # of the CPU alone: other devices' generators are the caller's
         frozen = _LOADERS[source](request)

@@ -1,5 +1,6 @@
 """What is asked of a loader, and how a loader says that it cannot be had."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,7 +8,10 @@ from torch import Tensor
 
 from reprogram.black_box import Outputs
 from reprogram.errors import ReprogramError
+from reprogram.progress import Progress
 from reprogram.zoo.weights import read_weights
+
+Templates = str | Path | Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,9 @@ class Request:
         input_size: for files that leave it open.
         outputs: what a black box answers with, where its file does not say it.
         offline: nothing may be fetched.
+        classes: the class names that go into the texts of a model that compares images with texts.
+        templates: the texts that they go into: a name, a file or the templates themselves.
+        progress: where a long job is shown.
     """
 
     source: str
@@ -31,6 +38,9 @@ class Request:
     input_size: int | None = None
     outputs: Outputs | None = None
     offline: bool = False
+    classes: Sequence[str] | None = None
+    templates: Templates | None = None
+    progress: Progress | None = None
 
     @property
     def name(self) -> str:
