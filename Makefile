@@ -39,6 +39,7 @@ types: $(VENV)/.all
 
 bench: $(VENV)/.all
 	$(BIN)/python benchmarks/mapping_cost.py
+	$(BIN)/python benchmarks/speed.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -51,11 +51,18 @@ class Program(nn.Module, ABC):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (N, C, H, W) in [0, 1], or uint8, to the frozen model's input (N, 3, canvas, canvas)."""
-        return self.place(resize(as_rgb(images), self.image_size, self.interpolation))
+        return self.place(self._sized(images))
 
     @abstractmethod
     def place(self, images: Tensor) -> Tensor:
         """Map float images (N, 3, image_size, image_size) to the normalised canvas (N, 3, canvas, canvas)."""
+
+    def carrier(self) -> Tensor | None:
+        """What θ puts on every canvas alike, (1, 3, canvas, canvas): its gradient is that of the canvases, added up.
+
+        None for a program that cannot say it: then gradients go through the canvases.
+        """
+        return None
 
     @property
     def free_parameters(self) -> int:
@@ -72,6 +79,9 @@ class Program(nn.Module, ABC):
             "std": self.std.flatten().tolist(),
             "interpolation": self.interpolation,
         }
+
+    def _sized(self, images: Tensor) -> Tensor:
+        return resize(as_rgb(images), self.image_size, self.interpolation)
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         return (pixels - self.mean) / self.std
@@ -120,6 +130,18 @@ class Padding(Program):
         """The border as pixels in [0, 1], (3, canvas, canvas), zero where the image goes."""
         return self._on_canvas(self.theta.sigmoid())
 
+    def frame(self) -> Tensor:
+        """The part of the canvas that all samples share, (1, 3, canvas, canvas), normalised; without meaning inside."""
+        return self._normalise(self.border())[None]
+
+    def inside(self, images: Tensor) -> Tensor:
+        """The part of the canvas that is a sample's own, normalised, (N, 3, image_size, image_size)."""
+        return self._normalise(self._sized(images))
+
+    @override
+    def carrier(self) -> Tensor:
+        return self.frame()
+
     @override
     def place(self, images: Tensor) -> Tensor:
         widths = (self.before, self.after, self.before, self.after)
@@ -165,6 +187,10 @@ class Watermark(Program):
     def pattern(self) -> Tensor:
         """θ on the canvas, (3, canvas, canvas), in the frozen model's normalised units."""
         return self._on_canvas(self.theta)
+
+    @override
+    def carrier(self) -> Tensor:
+        return self.pattern()[None]
 
     @override
     def place(self, images: Tensor) -> Tensor:

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from reprogram.acceleration import Accelerated, accelerate
 from reprogram.errors import ReprogramError
 from reprogram.frozen import Frozen
 from reprogram.images import large_images_allowed, pil_to_tensor, read_image
@@ -18,6 +20,7 @@ from reprogram.storage import read_json, read_tensors, write_folder, write_json,
 from reprogram.zoo import load_frozen
 
 FORMAT = 1
+_WORTH_PREPARING = 4_000_000  # pixels: less than that runs faster than a network is prepared
 _FILES = ("artefact.json", "artefact.safetensors")
 Picture = str | Path | Image.Image
 Pictures = Tensor | Picture | Sequence[Picture]
@@ -79,6 +82,7 @@ class Reprogrammed(nn.Module):
                     f"{[round(v, 4) for v in theirs.tolist()]}; make the program with mean=frozen.mean, std=frozen.std"
                 )
         self.program, self.frozen, self.mapping, self.classes = program, frozen, mapping, tuple(classes)
+        self.accelerated: Accelerated | None = None
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (N, C, H, W) in [0, 1], or uint8, to target logits (N, k_T): f_out(f_pre(f_in(x)))."""
@@ -86,7 +90,37 @@ class Reprogrammed(nn.Module):
 
     def source_logits(self, images: Tensor) -> Tensor:
         """Map images to the frozen model's logits (N, k_S) under the program: f_pre(f_in(x))."""
-        return self.frozen(self.program(images.to(self.device)))  # type: ignore[no-any-return]
+        images = images.to(self.device)
+        if self.accelerated is None:
+            return self.frozen(self.program(images))  # type: ignore[no-any-return]
+        if not self.accelerated.fits(self.frozen, self.program):  # moved to another device, or given another program
+            self.accelerated = accelerate(self.frozen, self.program)
+        return self.accelerated(images)
+
+    def source_features(self, images: Tensor) -> Tensor:
+        """Map images to what `frozen.from_features` makes source logits of: shorter than these for a CLIP of many texts."""
+        if type(self.frozen).features is Frozen.features:
+            return self.source_logits(images)
+        return self.frozen.features(self.program(images.to(self.device)))
+
+    def accelerate(self, passes: int | None = None) -> str:
+        """Prepare the frozen model and the program for many images; the numbers stay the same up to rounding.
+
+        Args:
+            passes: how many images will go through. Few of them do not repay the preparation, which takes seconds, and
+                leave the model as it is; None prepares it in any case.
+
+        Returns:
+            What was chosen, in one line.
+        """
+        if passes is not None and passes * self.program.canvas**2 < _WORTH_PREPARING:
+            return "the module as it is (few images)" if self.accelerated is None else self.accelerated.describe()
+        if self.accelerated is None or not self.accelerated.fits(self.frozen, self.program):
+            self.accelerated = accelerate(self.frozen, self.program)
+        return self.accelerated.describe()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "accelerated": None}  # prepared for these very tensors, not for their copies
 
     @property
     def device(self) -> torch.device:
@@ -114,6 +148,7 @@ class Reprogrammed(nn.Module):
         indices: list[Tensor] = [torch.empty(0, dtype=torch.int64)]
         probabilities: list[Tensor] = []
         reasons: list[list[Evidence]] = []
+        self.accelerate(len(images))
         for batch in batches:
             source = self.source_logits(self._tensor(batch)).float()
             target = self.mapping(source)

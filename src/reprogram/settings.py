@@ -65,4 +65,7 @@ class TrainingSettings(Settings):
     )
     mapping_lr: float = Field(0.1, gt=0, description="Learning rate of the learned mappings' own Adam.")
     seed: int = Field(0, ge=0, description="The run is a function of its settings and this number.")
-    precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="Precision of the frozen model's passes.")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "fp32", description="Precision of the frozen model's passes; auto: bf16 where the hardware has it, else fp32."
+    )
+    evaluate_every: int = Field(1, ge=1, description="Validate and test after every so many epochs, and after the last one.")

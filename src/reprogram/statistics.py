@@ -126,9 +126,8 @@ class JointStatistics(Sums):
         if self.kind == "counts":
             labels = logits.argmax(1, keepdim=True)
             return labels, torch.ones_like(labels)
-        logits = logits.double()
         top, labels = _stable_top_k(logits, self.top_k)
-        return labels, (top - logits.logsumexp(1, keepdim=True)).exp()
+        return labels, (top.double() - logits.double().logsumexp(1, keepdim=True)).exp()
 
     @torch.no_grad()
     def update_top_k(
@@ -171,7 +170,8 @@ class JointStatistics(Sums):
                 raise ReprogramError("probabilities outside [0, 1] were given; pass softmax outputs, not logits")
         scores, order = _stable_top_k(scores.masked_fill(indices < 0, -1.0), min(self.top_k, indices.shape[1]))
         labels = indices.gather(1, order)
-        return self._add(labels, torch.ones_like(labels) if self.kind == "counts" else scores, targets, weights)
+        evidence = torch.ones_like(labels) if self.kind == "counts" else scores
+        return self._add(labels, evidence, targets, weights, ranked=True)
 
     @override
     def with_classes(self, kept: Sequence[int | None]) -> Self:
@@ -205,13 +205,17 @@ class JointStatistics(Sums):
                 left[name][:, gone] = 0
         return True
 
-    def _add(self, labels: Tensor, evidence: Tensor, targets: Tensor, weights: Tensor | None) -> Self:
+    def _add(
+        self, labels: Tensor, evidence: Tensor, targets: Tensor, weights: Tensor | None, *, ranked: bool = False
+    ) -> Self:
         columns = targets[:, None].expand_as(labels)
-        present = labels >= 0
         if weights is not None:
             evidence = evidence * weights[:, None]
+        if ranked:  # as answers that come in lists may have empty places
+            present = labels >= 0
+            labels, columns, evidence = labels[present], columns[present], evidence[present]
         # index_put_ sorts on CUDA and runs in order on the CPU: the same sum every time, unlike atomic additions
-        self.matrix.index_put_((labels[present], columns[present]), evidence[present].to(self.matrix.dtype), accumulate=True)
+        self.matrix.index_put_((labels, columns), evidence.to(self.matrix.dtype), accumulate=True)
         self._count(targets, weights)
         return self
 

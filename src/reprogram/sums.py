@@ -109,7 +109,9 @@ class Sums(nn.Module, ABC):
     def _checked_logits(self, logits: Tensor) -> Tensor:
         if logits.ndim != 2 or logits.shape[1] != self.k_source:
             raise ReprogramError(f"logits have shape {tuple(logits.shape)}, but (N, {self.k_source}) is expected")
-        if not bool(logits.isfinite().all()):
+        # a sum is finite unless something in it is not: one quick pass, and a closer look only where it is not
+        total = logits.sum(dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32)
+        if not (bool(total.isfinite()) or bool(logits.isfinite().all())):
             raise ReprogramError(
                 "the logits hold NaN or infinity, but finite numbers are expected; check the input, lower the lr or use fp32"
             )

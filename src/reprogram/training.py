@@ -16,7 +16,7 @@ from reprogram.augmentation import Augment, centre_view, margin, random_views
 from reprogram.checkpoints import read_checkpoint, write_checkpoint
 from reprogram.data import DataSet, Split
 from reprogram.errors import ReprogramError
-from reprogram.evaluation import Evaluation, accuracy_interval, autocast, evaluate
+from reprogram.evaluation import Evaluation, accuracy_interval, autocast, choose_precision, evaluate
 from reprogram.mappings import LearnedMapping, Mapping
 from reprogram.programs import Program
 from reprogram.progress import Progress
@@ -75,7 +75,8 @@ def fit(
         **overrides: fields of `TrainingSettings`.
     """
     settings = TrainingSettings.read({**(settings or TrainingSettings()).model_dump(), **overrides})
-    settings = settings.model_copy(update={"augment": settings.augment or "none"})
+    precision = choose_precision(model.device, settings.precision)
+    settings = settings.model_copy(update={"augment": settings.augment or "none", "precision": precision})
     progress = progress or Progress()
     if model.classes != data.classes:
         raise ReprogramError(
@@ -86,6 +87,10 @@ def fit(
         if (part := getattr(data, name)) is not None:
             part.pixels(size, model.program.interpolation, progress)
     run = _Run(model, settings, data.train.labels)
+    # Prepared now or never: an evaluation in the middle must not change what a resumed fit does.
+    model.accelerated = None
+    passes = run.epochs * len(data.train) + len(data.test) + (0 if data.val is None else len(data.val))
+    progress.say(f"network: {model.accelerate(passes)}")
     checkpoint = None if checkpoint is None else Path(checkpoint)
     origin = {"settings": settings.model_dump(), "source": model.frozen.fingerprint, "data": _digest(data)}
     if checkpoint is not None and checkpoint.exists():
@@ -114,8 +119,9 @@ def _run_epochs(
         change = _refresh_mapping(run, data.train, epoch, progress)
         outcome = _train_epoch(run, data.train, epoch, progress) if run.model.trainable else _NOTHING_TRAINED
         accuracy: dict[str, float | None] = {"train": outcome.accuracy}
+        due = (epoch + 1) % run.settings.evaluate_every == 0 or epoch + 1 == run.epochs
         for name, split in (("val", data.val), ("test", data.test)):
-            accuracy[name] = run.evaluate(split, progress, name).accuracy if split is not None else None
+            accuracy[name] = run.evaluate(split, progress, name).accuracy if due and split is not None else None
         run.records.append(
             {
                 "epoch": epoch + 1,
@@ -126,7 +132,8 @@ def _run_epochs(
                 "images_per_second": outcome.images_per_second,
             }
         )
-        run.keep_if_selected(accuracy["val"])
+        if due:
+            run.keep_if_selected(accuracy["val"])
         if checkpoint is not None:
             run.store(checkpoint, origin)
         if on_epoch is not None:
@@ -148,7 +155,7 @@ def _refresh_mapping(run: "_Run", train: Split, epoch: int, progress: Progress) 
         return None
     if epoch == 0 or mapping.refresh == "fresh":
         run.gathered = gathered = run.empty_folds(mapping)
-        with torch.no_grad():
+        with torch.inference_mode():
             order = torch.arange(len(train))
             for images, labels, indices in run.batches(train, order, progress, "estimating the mapping"):
                 with autocast(run.model.device, run.settings.precision):
@@ -197,6 +204,12 @@ def _train_epoch(run: "_Run", train: Split, epoch: int, progress: Progress) -> _
     if not math.isfinite(mean_loss):
         raise ReprogramError(f"the loss became {mean_loss} in epoch {epoch + 1}; lower lr = {settings.lr:g} or use fp32")
     return _Outcome(mean_loss, int(torch.stack(hits).sum()) / len(train), round(len(train) / seconds, 2))
+
+
+def _as_slice(indices: Tensor) -> Tensor | slice:
+    """Consecutive indices as the slice that reads them without a copy."""
+    first, count = int(indices[0]), len(indices)
+    return slice(first, first + count) if torch.equal(indices, torch.arange(first, first + count)) else indices
 
 
 def _clock(device: torch.device) -> float:
@@ -274,7 +287,7 @@ class _Run:
         program, augment, device = self.model.program, self.settings.augment, self.model.device
         pixels = train.pixels(pixel_sizes(program, augment)["train"], program.interpolation)
         for indices in progress.track(order.split(self.settings.batch_size), what):
-            images = pixels[indices]
+            images = pixels[_as_slice(indices)]
             if draw is None:
                 images = centre_view(images, program.image_size)
             else:
@@ -320,20 +333,21 @@ class _Run:
 
     def keep_if_selected(self, accuracy: float | None) -> None:
         """Remember this epoch if it is the best on validation so far; the earliest wins among equals."""
-        earlier = [record["accuracy"]["val"] for record in self.records[:-1]]
+        earlier = [record["accuracy"]["val"] for record in self.records[:-1] if record["accuracy"]["val"] is not None]
         if accuracy is None or not earlier or accuracy > max(earlier):
             self.selected = {key: tensor.detach().clone() for key, tensor in self.model.state_dict().items()}
             self.selected_epoch = len(self.records)
 
     def finish(self, test: Split, progress: Progress) -> FitResult:
         scores = [record["accuracy"]["test"] for record in self.records]
+        tested = [score for score in scores if score is not None]
         validated = self.records[-1]["accuracy"]["val"] is not None
         assert self.selected is not None
         self.model.load_state_dict(self.selected)
         accuracy = {
             "last": scores[-1],
             "selected": scores[self.selected_epoch - 1] if validated else None,
-            "best_on_test": max(scores),
+            "best_on_test": max(tested),
         }
         seconds = sum(record["seconds"] for record in self.records)
         return FitResult(accuracy, self.selected_epoch, self.records, self.evaluate(test, progress, "test"), seconds)

@@ -1,0 +1,379 @@
+"""Training steps of the library against `plain.py`, alternately in one process, best of N; statistics, memory and sweeps.
+
+    python benchmarks/speed.py [--rounds 3] [--cases padding-32 ...] [--no-sweeps]
+
+Writes benchmarks/results.json, benchmarks/results.md and benchmarks/speed.png. Ratios are plain time over ours.
+"""
+
+import argparse
+import contextlib
+import copy
+import ctypes
+import gc
+import json
+import platform
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from plain import Plain, plain_blm, plain_blm_plus
+from reprogram import (
+    EvidenceWarning,
+    Frozen,
+    JointStatistics,
+    Padding,
+    Reprogrammed,
+    Watermark,
+    bayes,
+    load_frozen,
+    make_mapping,
+)
+from reprogram.acceleration.costs import operations
+from reprogram.acceleration.network import export_network
+from reprogram.evaluation import autocast, choose_precision
+
+HERE = Path(__file__).parent
+CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is timed: a model, the side of its images on a canvas of 224 (224: a watermark), a batch, and what is asked."""
+
+    name: str
+    model: str
+    image: int
+    batch: int
+    wanted: tuple[float | None, float | None]
+
+
+CASES = (
+    Case("padding-32", "torchvision:resnet18", 32, 64, (2.5, 4.5)),
+    Case("padding-128", "torchvision:resnet18", 128, 32, (1.25, 2.5)),
+    Case("watermark", "torchvision:resnet18", 224, 32, (1.25, 2.5)),
+    Case("lite0-padding-32", "bundled:efficientnet_lite0", 32, 64, (5.0, None)),
+    Case("lite0-padding-128", "bundled:efficientnet_lite0", 128, 32, (2.2, None)),
+    Case("resnext101-padding-32", "torchvision:resnext101_32x8d", 32, 16, (2.0, None)),
+)
+
+
+class Ours:
+    """The library's training step on the same images."""
+
+    def __init__(self, frozen: Frozen, canvas: int, image: int, precision: str = "fp32") -> None:
+        kind = (
+            Padding(canvas, image, frozen.mean, frozen.std)
+            if image < canvas
+            else Watermark(canvas, None, frozen.mean, frozen.std)
+        )
+        classes = [f"class {index}" for index in range(CLASSES)]
+        self.model = Reprogrammed(kind, frozen, make_mapping("blm", frozen.labels, classes), classes)
+        self.described = self.model.accelerate()
+        self.optimizer = torch.optim.Adam(self.model.program.parameters(), lr=0.01)
+        self.statistics = JointStatistics.counts(frozen.k_source, CLASSES)
+        self.precision: Any = precision
+
+    def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """One step of training, as `fit` takes it."""
+        with autocast(torch.device("cpu"), self.precision):
+            logits = self.model.source_logits(images)
+        loss = F.cross_entropy(self.model.mapping(logits.float()), labels)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        self.statistics.update(logits.detach(), labels)
+        return logits.detach()
+
+
+def alternately(acts: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """The best time of each act, in seconds, over rounds of A, B, A, B ..., after one round that is not counted."""
+    best = dict.fromkeys(acts, float("inf"))
+    for turn in range(rounds + 1):
+        for name, act in acts.items():
+            start = time.perf_counter()
+            act()
+            if turn:
+                best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def peak_memory(act: Callable[[], object]) -> float:
+    """How many MB the process grows at most while the act runs, seen every millisecond."""
+    page, done, seen = 4096, threading.Event(), [0]
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * page
+
+    def watch() -> None:
+        while not done.is_set():
+            seen[0] = max(seen[0], resident())
+            time.sleep(0.001)
+
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # what the allocator keeps of earlier acts would hide this one's
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    start = resident()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    act()
+    done.set()
+    watcher.join()
+    return (max(seen[0], resident()) - start) / 1e6
+
+
+def matmul_peak(dtype: torch.dtype = torch.float32, side: int = 2048) -> float:
+    """GFLOP/s of a large matrix product."""
+    left, right = torch.randn(side, side).to(dtype), torch.randn(side, side).to(dtype)
+    return 2 * side**3 / alternately({"product": lambda: left @ right}, 5)["product"] / 1e9
+
+
+def errors(plain: Plain, ours: Ours, image: int) -> dict[str, float]:
+    """How far logits and the gradient of θ are from float64, of both; root mean square over three draws of two images."""
+    program, module = ours.model.program, copy.deepcopy(plain.module).double()
+    exact_program = copy.deepcopy(program).double()
+    squares: dict[str, float] = {}
+    for seed in range(3):
+        draw = torch.Generator().manual_seed(seed)
+        images = torch.rand(2, 3, image, image, generator=draw)
+        with torch.no_grad():
+            program.theta.normal_(generator=draw)
+            exact_program.theta.copy_(program.theta)
+
+        def outcome(call: Any, part: Any, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            part.zero_grad()
+            logits = call(pixels)
+            logits.logsumexp(1).sum().backward()
+            return logits.detach().double(), part.theta.grad.double()
+
+        exact = outcome(lambda x: module(exact_program(x)), exact_program, images.double())
+        for who, call in (("plain", lambda x: plain.module(program(x))), ("ours", ours.model.source_logits)):
+            for what, found, truth in zip(("logits", "gradient"), outcome(call, program, images), exact, strict=True):
+                key = f"{who} {what}"
+                squares[key] = squares.get(key, 0.0) + float((found - truth).norm() / truth.norm()) ** 2 / 3
+    with torch.no_grad():
+        program.theta.zero_()
+    return {key: value**0.5 for key, value in squares.items()}
+
+
+def gigaflop(frozen: Frozen, canvas: int) -> float:
+    """Forward and backward of one whole canvas, 10⁹ multiplications and additions of convolutions and linear layers."""
+    network = export_network(frozen.module, canvas)
+    return 2 * sum(operations(node, network.weights) for node in network.operators) / 1e9
+
+
+def measure_case(case: Case, rounds: int, peak: float) -> dict[str, Any]:
+    frozen = load_frozen(case.model, pretrained=case.model.startswith("bundled:"))
+    plain = Plain(frozen.module, frozen.mean, frozen.std, 224, case.image, CLASSES)
+    images, labels = torch.rand(case.batch, 3, case.image, case.image), torch.arange(case.batch) % CLASSES
+    runs: dict[str, Any] = {"plain": plain, "fp32": Ours(frozen, 224, case.image)}
+    if choose_precision(torch.device("cpu"), "auto") == "bf16":
+        runs["bf16"] = Ours(frozen, 224, case.image, "bf16")
+    best = alternately({name: (lambda run=run: run.step(images, labels)) for name, run in runs.items()}, rounds)
+    work = gigaflop(frozen, 224) * case.batch
+    row: dict[str, Any] = {
+        "case": case.name,
+        "model": case.model,
+        "batch": case.batch,
+        "chosen": runs["fp32"].described,
+        "images_per_second": {name: case.batch / seconds for name, seconds in best.items()},
+        "ratio": {name: best["plain"] / seconds for name, seconds in best.items() if name != "plain"},
+        "wanted": dict(zip(("fp32", "bf16"), case.wanted, strict=True)),
+        "error": errors(plain, runs["fp32"], case.image),
+        "peak_mb": {name: peak_memory(lambda run=run: run.step(images, labels)) for name, run in runs.items()},
+        "of_matmul_peak": {name: work / seconds / peak for name, seconds in best.items()},
+    }
+    print(json.dumps(row["ratio"]), case.name, row["chosen"], flush=True)
+    return row
+
+
+def measure_statistics(rounds: int) -> list[dict[str, Any]]:
+    """An epoch's update of the mapping from logits, and what it holds in memory, against n, k_S and k_T."""
+    rows = []
+    sizes = [(5000, 1000, 100), (5000, 1000, 10), (5000, 1000, 397), (20000, 1000, 100), (5000, 8000, 100)]
+    for n, k_source, k_target in sizes:
+        logits, labels = torch.randn(n, k_source), torch.arange(n) % k_target
+        top_k = max(1, 15 * k_target // 100)
+
+        def stream(make: Callable[[], JointStatistics], logits: Any = logits, labels: Any = labels) -> torch.Tensor:
+            statistics = make()
+            for part, targets in zip(logits.split(256), labels.split(256), strict=True):
+                statistics.update(part, targets)
+            return bayes(statistics)
+
+        def counts(k_source: int = k_source, k_target: int = k_target) -> JointStatistics:
+            return JointStatistics.counts(k_source, k_target)
+
+        def sums(k_source: int = k_source, k_target: int = k_target, top_k: int = top_k) -> JointStatistics:
+            return JointStatistics.probabilities(k_source, k_target, top_k)
+
+        best = alternately(
+            {
+                "plain blm": lambda a=logits, b=labels, k=k_target: plain_blm(a, b, k),
+                "blm": lambda stream=stream, counts=counts: stream(counts),
+                "plain blm+": lambda a=logits, b=labels, k=k_target, top=top_k: plain_blm_plus(a, b, k, top),
+                "blm+": lambda stream=stream, sums=sums: stream(sums),
+            },
+            rounds,
+        )
+        rows.append({"n": n, "k_source": k_source, "k_target": k_target, "seconds": best})
+    return rows
+
+
+def measure_statistics_memory() -> dict[str, float]:
+    """MB that an epoch of n = 50,000 and k_S = 1000 holds beyond one batch."""
+    batch, labels = torch.randn(250, 1000), torch.arange(250) % 100
+    kept: list[torch.Tensor] = []
+
+    def streamed() -> None:
+        statistics = JointStatistics.counts(1000, 100)
+        for _ in range(200):
+            statistics.update(batch, labels)
+
+    def all_kept() -> None:
+        kept.extend(batch.clone() for _ in range(200))
+
+    streamed()
+    return {"ours": peak_memory(streamed), "plain": peak_memory(all_kept)}
+
+
+def measure_sweeps(rounds: int) -> list[dict[str, Any]]:
+    """Images/s of ResNet-18 against the side of the canvas (image 32) and of the image (canvas 224)."""
+    frozen = load_frozen("torchvision:resnet18", pretrained=False)
+    rows = []
+    pairs = [(canvas, 32) for canvas in (64, 96, 128, 160, 224, 288)] + [
+        (224, image) for image in (8, 64, 96, 128, 160, 192)
+    ]
+    for canvas, image in pairs:
+        plain, ours = Plain(frozen.module, frozen.mean, frozen.std, canvas, image, CLASSES), Ours(frozen, canvas, image)
+        images, labels = torch.rand(16, 3, image, image), torch.arange(16) % CLASSES
+        acts = {
+            "plain": lambda p=plain, a=images, b=labels: p.step(a, b),
+            "ours": lambda o=ours, a=images, b=labels: o.step(a, b),
+        }
+        best = alternately(acts, rounds)
+        rows.append(
+            {
+                "canvas": canvas,
+                "image": image,
+                "seconds": best,
+                "ratio": best["plain"] / best["ours"],
+                "chosen": ours.described,
+            }
+        )
+        print(canvas, image, round(rows[-1]["ratio"], 2), flush=True)
+    return rows
+
+
+def draw(content: dict[str, Any], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
+    for axis, name, chosen in (
+        (axes[0], "canvas", [row for row in content["sweeps"] if row["image"] == 32]),
+        (axes[1], "image", [row for row in content["sweeps"] if row["canvas"] == 224 and row["image"] != 32]),
+    ):
+        for who in ("plain", "ours"):
+            axis.plot([row[name] for row in chosen], [16 / row["seconds"][who] for row in chosen], "o-", label=who)
+        axis.set(xlabel=f"side of the {name}, px", ylabel="images/s of a training step", yscale="log")
+        axis.legend()
+    rows = content["statistics"]
+    labels = [f"n {row['n']}\nk_S {row['k_source']}\nk_T {row['k_target']}" for row in rows]
+    for offset, who in enumerate(("plain blm", "blm", "plain blm+", "blm+")):
+        axes[2].bar(
+            [place + 0.2 * offset for place in range(len(rows))], [row["seconds"][who] for row in rows], 0.2, label=who
+        )
+    axes[2].set(xticks=[place + 0.3 for place in range(len(rows))], ylabel="mapping of an epoch, s", yscale="log")
+    axes[2].set_xticklabels(labels, fontsize=7)
+    axes[2].legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+
+
+def table(content: dict[str, Any]) -> str:
+    machine = content["machine"]
+    lines = [
+        "# Speed against the plain version",
+        "",
+        f"`{content['command']}` on {machine['processor']}, {machine['threads']} threads, torch {machine['torch']}, "
+        f"matrix product {machine['matmul_gflops']:.0f} GFLOP/s. "
+        f"Best of {content['rounds']}, run alternately in one process; canvas 224.",
+        "",
+        "| case | model | plain images/s | ours | ratio | wanted | of matmul peak, plain / ours "
+        "| step memory MB, plain / ours | logits off float64, plain / ours | gradient, plain / ours | chosen |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in content["cases"]:
+        speed, error, peak, share = (row[key] for key in ("images_per_second", "error", "peak_mb", "of_matmul_peak"))
+        lines.append(
+            f"| {row['case']} | {row['model']} | {speed['plain']:.1f} | {speed['fp32']:.1f} | {row['ratio']['fp32']:.2f} "
+            f"| {row['wanted']['fp32']} | {share['plain']:.2f} / {share['fp32']:.2f} "
+            f"| {peak['plain']:.0f} / {peak['fp32']:.0f} | {error['plain logits']:.1e} / {error['ours logits']:.1e} "
+            f"| {error['plain gradient']:.1e} / {error['ours gradient']:.1e} | {row['chosen']} |"
+        )
+    bf16 = [
+        f"{row['case']} {row['ratio']['bf16']:.2f} (wanted {row['wanted']['bf16']})"
+        for row in content["cases"]
+        if "bf16" in row["ratio"]
+    ]
+    lines += ["", "bf16: " + (", ".join(bf16) or "not measured, as this processor does not have it in hardware") + ".", ""]
+    lines += [
+        "| n | k_S | k_T | plain BLM ms | ours | ratio | plain BLM+ ms | ours | ratio |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in content["statistics"]:
+        ms = {name: 1000 * value for name, value in row["seconds"].items()}
+        lines.append(
+            f"| {row['n']} | {row['k_source']} | {row['k_target']} | {ms['plain blm']:.1f} | {ms['blm']:.1f} "
+            f"| {ms['plain blm'] / ms['blm']:.1f} | {ms['plain blm+']:.1f} | {ms['blm+']:.1f} "
+            f"| {ms['plain blm+'] / ms['blm+']:.1f} |"
+        )
+    memory = content["statistics_memory_mb"]
+    lines += [
+        "",
+        f"Statistics of n = 50,000, k_S = 1000: {memory['ours']:.0f} MB beyond a batch; plain {memory['plain']:.0f} MB.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cases", nargs="*", default=[case.name for case in CASES])
+    parser.add_argument("--no-sweeps", action="store_true")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", EvidenceWarning)
+    peak = matmul_peak()
+    machine = {
+        "platform": platform.platform(),
+        "processor": next(
+            (x.split(":")[1].strip() for x in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in x), "?"
+        ),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "matmul_gflops": peak,
+    }
+    content: dict[str, Any] = {"command": "python benchmarks/speed.py", "machine": machine, "rounds": given.rounds}
+    content["cases"] = [measure_case(case, given.rounds, peak) for case in CASES if case.name in given.cases]
+    content["statistics"] = measure_statistics(given.rounds)
+    content["statistics_memory_mb"] = measure_statistics_memory()
+    content["sweeps"] = [] if given.no_sweeps else measure_sweeps(2)
+    (HERE / "results.json").write_text(json.dumps(content, indent=1) + "\n")
+    (HERE / "results.md").write_text(table(content))
+    if content["sweeps"]:
+        draw(content, HERE / "speed.png")
+    print(table(content))
+
+
+if __name__ == "__main__":
+    main()
