@@ -2,7 +2,7 @@
 
     python benchmarks/speed.py [--rounds 3] [--cases padding-32 ...] [--no-sweeps]
 
-Writes benchmarks/results.json, benchmarks/results.md and benchmarks/speed.png. Ratios are plain time over ours.
+Writes benchmarks/results.json, docs/results/speed.md and docs/results/speed.png. Ratios are plain time over ours.
 """
 
 import argparse
@@ -40,18 +40,20 @@ from reprogram.acceleration.network import export_network
 from reprogram.evaluation import autocast, choose_precision
 
 HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "results" / "speed.md"
 CLASSES = 10
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is timed: a model, the side of its images on a canvas of 224 (224: a watermark), a batch, and what is asked."""
+    """What is timed: a model, the side of its images on a canvas (the same: a watermark), a batch, and what is asked."""
 
     name: str
     model: str
     image: int
     batch: int
     wanted: tuple[float | None, float | None]
+    canvas: int = 224
 
 
 CASES = (
@@ -61,6 +63,7 @@ CASES = (
     Case("lite0-padding-32", "bundled:efficientnet_lite0", 32, 64, (5.0, None)),
     Case("lite0-padding-128", "bundled:efficientnet_lite0", 128, 32, (2.2, None)),
     Case("resnext101-padding-32", "torchvision:resnext101_32x8d", 32, 16, (2.0, None)),
+    Case("demo, padding 32 in 48", "bundled:efficientnet_lite0", 32, 64, (None, None), canvas=48),
 )
 
 
@@ -170,13 +173,20 @@ def gigaflop(frozen: Frozen, canvas: int) -> float:
 
 def measure_case(case: Case, rounds: int, peak: float) -> dict[str, Any]:
     frozen = load_frozen(case.model, pretrained=case.model.startswith("bundled:"))
-    plain = Plain(frozen.module, frozen.mean, frozen.std, 224, case.image, CLASSES)
+    plain = Plain(frozen.module, frozen.mean, frozen.std, case.canvas, case.image, CLASSES)
     images, labels = torch.rand(case.batch, 3, case.image, case.image), torch.arange(case.batch) % CLASSES
-    runs: dict[str, Any] = {"plain": plain, "fp32": Ours(frozen, 224, case.image)}
+    runs: dict[str, Any] = {"plain": plain, "fp32": Ours(frozen, case.canvas, case.image)}
     if choose_precision(torch.device("cpu"), "auto") == "bf16":
-        runs["bf16"] = Ours(frozen, 224, case.image, "bf16")
+        runs["bf16"] = Ours(frozen, case.canvas, case.image, "bf16")
     best = alternately({name: (lambda run=run: run.step(images, labels)) for name, run in runs.items()}, rounds)
-    work = gigaflop(frozen, 224) * case.batch
+    work = gigaflop(frozen, case.canvas) * case.batch
+    ours, logits = runs["fp32"], torch.randn(case.batch, frozen.k_source, requires_grad=True)
+
+    def map_and_count() -> None:
+        F.cross_entropy(ours.model.mapping(logits), labels).backward()
+        ours.statistics.update(logits.detach(), labels)
+
+    mapping = alternately({"mapping": map_and_count}, 5)["mapping"]
     row: dict[str, Any] = {
         "case": case.name,
         "model": case.model,
@@ -187,6 +197,7 @@ def measure_case(case: Case, rounds: int, peak: float) -> dict[str, Any]:
         "wanted": dict(zip(("fp32", "bf16"), case.wanted, strict=True)),
         "error": errors(plain, runs["fp32"], case.image),
         "peak_mb": {name: peak_memory(lambda run=run: run.step(images, labels)) for name, run in runs.items()},
+        "mapping_share": mapping / best["fp32"],
         "of_matmul_peak": {name: work / seconds / peak for name, seconds in best.items()},
     }
     print(json.dumps(row["ratio"]), case.name, row["chosen"], flush=True)
@@ -305,19 +316,21 @@ def table(content: dict[str, Any]) -> str:
         "",
         f"`{content['command']}` on {machine['processor']}, {machine['threads']} threads, torch {machine['torch']}, "
         f"matrix product {machine['matmul_gflops']:.0f} GFLOP/s. "
-        f"Best of {content['rounds']}, run alternately in one process; canvas 224.",
+        f"Best of {content['rounds']}, run alternately in one process; canvas 224 unless said. `mapping` is what "
+        "mapping, loss and statistics take of our step.",
         "",
         "| case | model | plain images/s | ours | ratio | wanted | of matmul peak, plain / ours "
-        "| step memory MB, plain / ours | logits off float64, plain / ours | gradient, plain / ours | chosen |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| step memory MB, plain / ours | logits off float64, plain / ours | gradient, plain / ours | mapping | chosen |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in content["cases"]:
         speed, error, peak, share = (row[key] for key in ("images_per_second", "error", "peak_mb", "of_matmul_peak"))
         lines.append(
             f"| {row['case']} | {row['model']} | {speed['plain']:.1f} | {speed['fp32']:.1f} | {row['ratio']['fp32']:.2f} "
-            f"| {row['wanted']['fp32']} | {share['plain']:.2f} / {share['fp32']:.2f} "
+            f"| {row['wanted']['fp32'] or ''} | {share['plain']:.2f} / {share['fp32']:.2f} "
             f"| {peak['plain']:.0f} / {peak['fp32']:.0f} | {error['plain logits']:.1e} / {error['ours logits']:.1e} "
-            f"| {error['plain gradient']:.1e} / {error['ours gradient']:.1e} | {row['chosen']} |"
+            f"| {error['plain gradient']:.1e} / {error['ours gradient']:.1e} | {100 * row['mapping_share']:.2f} % "
+            f"| {row['chosen']} |"
         )
     bf16 = [
         f"{row['case']} {row['ratio']['bf16']:.2f} (wanted {row['wanted']['bf16']})"
@@ -369,9 +382,10 @@ def main() -> None:
     content["statistics_memory_mb"] = measure_statistics_memory()
     content["sweeps"] = [] if given.no_sweeps else measure_sweeps(2)
     (HERE / "results.json").write_text(json.dumps(content, indent=1) + "\n")
-    (HERE / "results.md").write_text(table(content))
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(table(content) + ("\n![Training speed and mapping time](speed.png)\n" if content["sweeps"] else ""))
     if content["sweeps"]:
-        draw(content, HERE / "speed.png")
+        draw(content, PAGE.with_suffix(".png"))
     print(table(content))
 
 

@@ -31,7 +31,7 @@ from reprogram.storage import claimed_folder, read_json
 from reprogram.training import FitResult
 from reprogram.zoo import describe_model, explain_sources, list_models
 
-DEMO_METHODS = ("rlm", "flm", "ilm", "blm", "blm+")
+DEMO_METHODS = ("rlm", "flm", "ilm", "blm", "blm+", "gaussian")
 RunFolder = Annotated[
     str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN"), Field(description="Run folder or artefact folder.")
 ]
@@ -48,10 +48,10 @@ class FitCommand(FitConfig):
 
 
 class DemoCommand(Settings):
-    """Teach an ImageNet network, unchanged, to read handwritten digits: five label mappings side by side."""
+    """Teach an ImageNet network, unchanged, to read handwritten digits: six label mappings side by side."""
 
     epochs: int = Field(8, ge=1, description="Passes over the 1,132 training digits.")
-    seed: int = Field(0, ge=0, description="Seed of all five runs.")
+    seed: int = Field(0, ge=0, description="Seed of all runs.")
     out: str | None = Field(None, description="Folder for the run folders; by default runs/demo, numbered if it exists.")
 
 
