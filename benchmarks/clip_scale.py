@@ -106,7 +106,7 @@ def parts(frozen: VisionLanguage, loaded: int) -> tuple[Rows, float]:
         labels = torch.arange(SELECTED) % K_TARGET
 
         def blocks() -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
-            return ((frozen.from_features(part), of) for part, of in zip(many.split(512), labels.split(512), strict=True))
+            return ((frozen.from_features(part), of) for part, of in zip(many.split(130), labels.split(130), strict=True))
 
         select(blocks, K_TARGET, span=frozen.span)
 

@@ -190,7 +190,7 @@ def select_mapping(
     their number does not matter; `grid` goes to `select`.
     """
     with tempfile.TemporaryDirectory(prefix="reprogram-") as folder:
-        start, kept, size = 0, np.empty((0, 0)), max(1, min(2048, (1 << 24) // model.frozen.k_source))
+        start, kept, size = 0, np.empty((0, 0)), max(1, min(2048, (1 << 22) // model.frozen.k_source))
         options = {"batch_size": batch_size, "precision": precision, "progress": progress, "what": "choosing the mapping"}
         for values, _ in source_features(model, train, **options):  # type: ignore[arg-type]
             if not start:
@@ -227,7 +227,8 @@ class _Bench:
     counts: JointStatistics | None = None
     soft: dict[TopRatio, JointStatistics] = field(default_factory=dict)
     normals: GaussianStatistics | None = None
-    folds: list[JointStatistics] = field(default_factory=list)
+    one_to_one: bool = False
+    best: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)  # best source label, class and fold of samples
     moments: Tensor | None = None  # (folds, 3, k_S): how many samples, their summed logits and summed squares
     notes: list[str] = field(default_factory=list)
     n: int = 0
@@ -273,7 +274,7 @@ class _Bench:
             for shrinkage in shrinkages:
                 scores = gaussian_without(self._fit, inside, targets, shrinkage)
                 judged.append((Candidate("gaussian", {"shrinkage": shrinkage}), exact, scores))
-        for normalize in normalizations if self.folds else []:
+        for normalize in normalizations if self.one_to_one else []:
             chosen = {"normalize": normalize}
             judged.append((Candidate("flm", chosen), f"{_FOLDS} folds", self._one_to_one(logits, folds, normalize)))
         return judged
@@ -300,14 +301,15 @@ class _Bench:
 
     def _one_to_one(self, logits: Tensor, folds: Tensor, normalize: Normalize) -> Tensor:
         if not self._assigned:
-            total = self.folds[0].copy()
-            for part in self.folds[1:]:
-                total.merge(part)
-            for number, part in enumerate(self.folds):
+            best, targets, of = (torch.cat(part) for part in zip(*self.best, strict=True))
+            for number in range(_FOLDS):
+                left = of != number
+                counts = torch.zeros(logits.shape[1], self.k_target, dtype=torch.int64)
+                counts.index_put_((best[left], targets[left]), torch.ones(1, dtype=torch.int64), accumulate=True)
                 with quietly():
-                    omega = one_to_one(total.copy().subtract(part))
+                    omega = one_to_one(counts)
                 mean, deviation = self._mean_and_deviation([fold for fold in range(_FOLDS) if fold != number])
-                self._assigned.append((omega.argmax(0), mean, deviation.where(deviation > 0, 1)))
+                self._assigned.append((omega.argmax(0).to(mean.device), mean, deviation.where(deviation > 0, 1)))
         scores = torch.empty(len(logits), self.k_target, dtype=torch.float64, device=logits.device)
         for fold, (labels, mean, deviation) in enumerate(self._assigned):
             chosen = (folds == fold).to(logits.device)
@@ -329,7 +331,7 @@ def _gather(
     for logits, targets, folds in bench.numbered(start()):
         if bench.n == 0:
             _prepare(bench, logits.shape[1], methods, top_ratios, span)
-            for part in (bench.counts, bench.normals, *bench.soft.values(), *bench.folds):
+            for part in (bench.counts, bench.normals, *bench.soft.values()):
                 if part is not None:
                     part.to(logits.device)
         bench.n += len(targets)
@@ -337,9 +339,8 @@ def _gather(
         for part in (bench.counts, bench.normals, *bench.soft.values()):
             if part is not None:
                 part.update(logits, targets)
-        for fold, statistics in enumerate(bench.folds):
-            chosen = (folds == fold).to(logits.device)
-            statistics.update(logits[chosen], targets[chosen])
+        if bench.one_to_one:
+            bench.best.append((logits.argmax(1).cpu(), targets.cpu(), folds))
     return bench
 
 
@@ -366,9 +367,8 @@ def _prepare(
         else:
             bench.notes.append(f"gaussian was not tried: its covariance of {k_source} source labels is too large")
     if "flm" in methods:
-        if k_target <= k_source:
-            bench.folds = [JointStatistics.counts(k_source, k_target) for _ in range(_FOLDS)]
-        else:
+        bench.one_to_one = k_target <= k_source
+        if not bench.one_to_one:
             bench.notes.append(f"flm was not tried: {k_target} classes do not find a label each among {k_source}")
 
 
