@@ -318,9 +318,9 @@ def table(content: dict[str, Any]) -> str:
         f"`{content['command']}` on {machine['processor']}, {machine['threads']} threads, torch {machine['torch']}, "
         f"matrix product {machine['matmul_gflops']:.0f} GFLOP/s. "
         f"Best of {content['rounds']}, run alternately in one process; canvas 224 unless said. `mapping` is what "
-        "mapping, loss and statistics take of our step. Errors are relative to float64: median of nine draws, for the gradient "
-        "also the largest. A gradient in float32 is off by 1e-3 or more where one activation lands on the other side of a kink; "
-        "which draws meet one is chance, in the plain version as in ours.",
+        "mapping, loss and statistics take of our step. Errors are relative to float64: median of nine draws, for the "
+        "gradient also the largest. A gradient in float32 is off by 1e-3 or more where one activation lands on the other "
+        "side of a kink; which draws meet one is chance, in the plain version as in ours.",
         "",
         "| case | model | plain images/s | ours | ratio | wanted | of matmul peak, plain / ours "
         "| step memory MB, plain / ours | logits off float64, plain / ours | gradient, plain / ours | mapping | chosen |",
