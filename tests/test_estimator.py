@@ -137,6 +137,27 @@ def test_forgotten_samples_were_never_there(method):
         mapper.forget(np.repeat(logits, 3, 0), np.repeat(labels, 3))
 
 
+def test_weighted_samples_are_forgotten_with_their_weights():
+    logits, labels = drawn()
+    weights = np.full(200, 2.0)
+    mapper = LabelMapper("blm").fit(logits, labels, sample_weight=weights).forget(logits[:50], labels[:50], weights[:50])
+    np.testing.assert_allclose(mapper.weights_, LabelMapper("blm").fit(logits[50:], labels[50:], weights[50:]).weights_)
+
+
+def test_a_refused_change_leaves_everything_as_it_was():
+    logits, labels = drawn()
+    mapper = LabelMapper().fit(logits, labels)
+    before = mapper.decision_function(logits)
+    with pytest.raises(ReprogramError, match="still has samples"):
+        mapper.remove_class("cat", logits[labels == "cat"][:5])
+    np.testing.assert_array_equal(mapper.decision_function(logits), before)
+    assert mapper.mapping_.statistics.n == 200
+    numbers = LabelMapper("blm").fit(logits, np.arange(200) % 4)
+    with pytest.raises(ReprogramError, match=r"class 4\.0 was given, but the classes are of type int64"):
+        numbers.add_class(4.0, logits[:3])
+    assert LabelMapper("rlm").fit(logits, labels).remove_class("cat").classes_.tolist() == ["ant", "bee", "dog"]
+
+
 def test_class_changes_that_cannot_be():
     logits, labels = drawn()
     mapper = LabelMapper("blm").fit(logits, labels)
@@ -146,6 +167,12 @@ def test_class_changes_that_cannot_be():
         mapper.remove_class("cow")
     with pytest.raises(ReprogramError, match="'linear' is learned and cannot change its classes"):
         LabelMapper("linear", max_iter=1).fit(logits, labels).add_class("eel", logits[:2])
+    with pytest.raises(ReprogramError, match="'linear' is learned and cannot forget"):
+        LabelMapper("linear", max_iter=1, normalize="centre").fit(logits, labels).forget(logits, labels)
+    with pytest.raises(ReprogramError, match="at least 1 source label"):
+        mapper.explain(0)
+    with pytest.raises(ReprogramError, match="smoothing λ = '1' was given"):
+        LabelMapper("blm", smoothing="1").fit(logits, labels)
     with pytest.raises(ReprogramError, match="'rlm' has no statistics"):
         LabelMapper("rlm").fit(logits, labels).forget(logits, labels)
 

@@ -231,3 +231,22 @@ def test_a_damaged_mapping_is_refused(answers, tmp_path):
         (tmp_path / "m" / "mapping.json").write_text(json.dumps(content | change))
         with pytest.raises(ReprogramError):
             SavedMapping.load(tmp_path / "m")
+
+
+def test_rows_without_names_are_held_out_one_by_one(tmp_path):
+    """Many images get the very same answer; with all its copies on one side, the other would know nothing of it."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / "anonymous.jsonl"
+    lines = []
+    for _ in range(600):
+        label = int(rng.integers(0, 3))
+        answer = label if rng.random() < 0.8 else int(rng.integers(0, 3))
+        lines.append(json.dumps({"label": f"class {label}", "topk_labels": [f"thing {answer}"]}))
+    path.write_text("\n".join(lines))
+    saved = fit_files(path, "blm")
+    assert 80 < saved.held_out.rows < 160
+    assert saved.held_out.accuracy > 0.7
+    for number, (start, stop) in enumerate(((0, 7), (7, 400), (400, 600))):
+        (tmp_path / f"cut{number}.jsonl").write_text("\n".join(lines[start:stop]))
+    cut = fit_files(sorted(tmp_path.glob("cut*.jsonl")), "blm")
+    assert (cut.held_out.rows, cut.held_out.correct) == (saved.held_out.rows, saved.held_out.correct)

@@ -101,6 +101,22 @@ def test_a_tie_is_not_a_hit():
     assert {row.correct for row in table} == {0}
 
 
+def test_a_class_is_not_credited_for_being_empty():
+    """With its only sample left out, nothing is known of a class: that says nothing about the mapping."""
+    logits = torch.randn(40, 12, generator=torch.Generator().manual_seed(0))
+    logits[:, 0] += 5
+    single = select((logits, torch.arange(40)), 40)
+    assert (single.choice.method, single.table[0].n) == ("gaussian", 0)
+    assert "no class has two samples" in str(single)
+    some = select((logits, torch.arange(40).clamp_max(9)), 10)
+    assert some.table[0].n == 31
+
+
+def test_nothing_to_choose_from():
+    with pytest.raises(ReprogramError, match="nothing to choose from"):
+        select(drawn(), 4, methods=["blm"], smoothings=[])
+
+
 def test_what_cannot_be_tried_is_said():
     logits, targets = drawn(k_source=3)
     selection = select((logits, targets), 4)

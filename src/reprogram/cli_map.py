@@ -80,6 +80,7 @@ class LogitsCommand(Settings):
     model: str = Field("bundled:efficientnet_lite0", description="Frozen model, source:name; see `reprogram models`.")
     pretrained: bool = Field(True, description="Trained weights, or random ones.")
     weights: str | None = Field(None, description="State dict file for the model, safetensors or a plain torch file.")
+    templates: str = Field("paper81", description="Texts of an openclip model, as for `reprogram fit`.")
     run: str | None = Field(None, description="Run folder: take its model with its trained program, and its data.")
     data: str | None = Field(None, description="Labelled images as for `reprogram fit`; None: the run's, or digits.")
     data_root: str = Field("data", description="Folder that holds paper: and torchvision: data sets.")
@@ -274,11 +275,11 @@ def logits_verb(arguments: Sequence[str]) -> None:
     progress = for_stream()
     own = stored_config(Path(command.run)) if command.run and (Path(command.run) / "config.json").exists() else None
     base = {"program": "none", "mapping": "blm", "val_fraction": 0, "data": command.data or "digits"}
-    names = ("model", "pretrained", "weights", "data_root", "canvas", "seed", "device")
+    names = ("model", "pretrained", "weights", "templates", "data_root", "canvas", "seed", "device")
     config = FitConfig.read({**base, **{name: getattr(command, name) for name in names}})
     data = own.load_data() if own is not None and command.data is None else config.load_data()
     if command.run is None:
-        frozen = config.load_frozen()
+        frozen = config.load_frozen(data, progress)
         model = config.build(frozen, data)
     else:
         model = Reprogrammed.load(command.run, weights=command.weights).to(choose_device(command.device))

@@ -40,33 +40,46 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def add_class(self, label: Any, X: Any) -> Self:
         """Add a class by logits of its samples; what is known about the others stays, and K stays."""
         check_is_fitted(self)
+        if np.asarray(label).dtype.kind != self.classes_.dtype.kind:
+            raise ReprogramError(
+                f"class {label!r} was given, but the classes are of type {self.classes_.dtype}; give a label of that type"
+            )
         if label in self.classes_:
             raise ReprogramError(f"class {label!r} is already known; add samples to it with partial_fit")
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         self._arrange(unique_labels(np.append(self.classes_, np.asarray([label]))))
         return self._learn(X, np.full(len(X), label, dtype=self.classes_.dtype))
 
-    def remove_class(self, label: Any, X: Any = None) -> Self:
+    def remove_class(self, label: Any, X: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Forget a class; the result equals a mapper that never saw it.
 
         Args:
             label: the class.
             X: the logits of its samples; only the gaussian method needs them, because its covariance is shared.
+            sample_weight: the weights that they were given with.
         """
         check_is_fitted(self)
         if label not in self.classes_:
             raise unknown("class", str(label), [str(known) for known in self.classes_])
+        before = self.mapping_.statistics
         if X is not None:
             X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-            self._statistics().subtract(self._count(X, np.full(len(X), label, dtype=self.classes_.dtype), None))
-        self._arrange(self.classes_[self.classes_ != label])
-        return self._estimate()
+            of_class = np.full(len(X), label, dtype=self.classes_.dtype)
+            self.mapping_.statistics = self._statistics().copy().subtract(self._count(X, of_class, sample_weight))
+        try:
+            self._arrange(self.classes_[self.classes_ != label])
+        except ReprogramError:
+            self.mapping_.statistics = before
+            raise
+        return self if self.mapping_.statistics is None else self._estimate()
 
-    def forget(self, X: Any, y: Any) -> Self:
-        """Take samples out again; the result equals a mapper that never saw them."""
+    def forget(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Take samples out again, with the weights that they had; the result equals a mapper that never saw them."""
         check_is_fitted(self)
+        if self.mapping_.name in LEARNED:
+            raise ReprogramError(f"method {self.mapping_.name!r} is learned and cannot forget; fit it again without them")
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=False)
-        self._statistics().subtract(self._count(X, y, None))
+        self._statistics().subtract(self._count(X, y, sample_weight))
         return self._estimate()
 
     def decision_function(self, X: Any) -> NDArray[Any]:
@@ -94,6 +107,8 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def explain(self, k: int = 3) -> dict[Any, list[tuple[str, float]]]:
         """For each class the k source labels of the largest |weight|, with names and weights."""
         check_is_fitted(self)
+        if k < 1:
+            raise ReprogramError(f"k = {k} was given, but at least 1 source label per class is expected")
         weights, names = torch.from_numpy(self.weights_), self.mapping_.settings.source_labels
         order = weights.abs().topk(min(k, len(names)), dim=0).indices.T.tolist()
         return {
@@ -244,7 +259,7 @@ class LabelMapper(_Mapper):
         return self._learn(X, y, sample_weight)._descend(X, y, sample_weight, self.max_iter)
 
     def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Add samples to what is known, exactly as if all had been given to `fit` at once.
+        """Add samples to what is known; of estimated methods exactly as if all had been given to `fit` at once.
 
         Args:
             X: logits (n, k_S).
@@ -271,7 +286,7 @@ class LabelMapper(_Mapper):
     def _settings(self) -> dict[str, Any]:
         """The settings that the method uses."""
         if self.method not in METHODS:
-            raise unknown("method", self.method, METHODS)
+            raise unknown("method", str(self.method), METHODS)
         names = ("smoothing", "top_ratio", "normalize", "shrinkage", "priors")
         return {name: getattr(self, name) for name in names if name in METHODS[self.method].uses}
 

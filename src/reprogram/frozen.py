@@ -79,6 +79,15 @@ class Frozen(nn.Module):
         weight = next(self.module.parameters(), x)
         return self.module(x.to(weight.dtype))  # type: ignore[no-any-return]
 
+    @property
+    def trunk(self) -> nn.Module:
+        """The part of the module that takes the time and can be prepared; `head` makes logits of its output."""
+        return self.module
+
+    def head(self, output: Tensor) -> Tensor:
+        """Map what `trunk` returned to logits (N, k_S)."""
+        return output
+
     def features(self, x: Tensor) -> Tensor:
         """The shortest description (N, d) of normalised images that `from_features` makes logits of: here the logits."""
         return self(x)  # type: ignore[no-any-return]

@@ -209,5 +209,5 @@ def log_priors(samples: Tensor) -> Tensor:
 
 def check_shrinkage(shrinkage: Shrinkage) -> None:
     """Raise unless this is "oas" or a number above 0 and up to 1; at 0 the covariance of few samples has no inverse."""
-    if shrinkage != "oas" and (isinstance(shrinkage, str) or not 0 < shrinkage <= 1):
+    if shrinkage != "oas" and (not isinstance(shrinkage, (int, float)) or not 0 < shrinkage <= 1):
         raise ReprogramError(f"shrinkage {shrinkage!r} was given, but a number above 0 and up to 1, or 'oas', is expected")

@@ -34,6 +34,7 @@ class _Plan:
     sets: LabelSets
     mapping: dict[str, Any]
     holdout: HoldOut
+    starts: dict[str, int]
     state: _State | None = None
     samples: "np.ndarray[Any, Any] | None" = None
 
@@ -129,7 +130,7 @@ def fit_files(
             selection = _selected(shards, sets, rule, survey, options)
             mapping, options = selection.choice.method, selection.choice.settings
             notes = [f"chosen {selection}", *selection.notes]
-        plan = _Plan(sets, {"name": mapping, "seed": seed, **options}, rule)
+        plan = _Plan(sets, {"name": mapping, "seed": seed, **options}, rule, survey.starts)
         _check_plan(plan, survey)
         kept, held, counted = _count_all(plan, shards, workers, progress)
         notes += _notes(counted)
@@ -156,9 +157,12 @@ def _rule(holdout: float | None, survey: Survey, has_tests: bool, seed: int) -> 
 
 
 def _survey(shards: Sequence[Path], engine: Engine, progress: Progress) -> Survey:
-    found = Survey(shards[0])
-    for part in progress.track(Sized(engine.map(survey_shard, None, shards), len(shards)), "looking at the shards"):
+    found, starts = Survey(shards[0]), {}
+    parts = progress.track(Sized(engine.map(survey_shard, None, shards), len(shards)), "looking at the shards")
+    for path, part in zip(shards, parts, strict=True):
+        starts[str(path)] = found.rows
         found.merge(part)
+    found.starts = starts
     if not found.rows:
         raise ReprogramError(f"the {len(shards)} shards from {str(shards[0])!r} on hold no row; check the files")
     return found
@@ -204,8 +208,10 @@ def _count(plan: _Plan, path: Path) -> _Counted:
     mapping = plan.make()
     statistics = [None if mapping.statistics is None else mapping.gather() for _ in range(2)]
     counted = _Counted({}, {}, np.zeros((2, len(plan.sets.classes)), dtype=np.int64))
+    start = plan.starts[str(path)]
     for block in read_blocks(path):
-        rows, aside = plan.sets.rows(block), torch.from_numpy(plan.holdout(block))
+        rows, aside = plan.sets.rows(block), torch.from_numpy(plan.holdout(block, start))
+        start += block.rows
         for side, mask in enumerate((~aside, aside)):
             part = rows.where(mask)
             counted.samples[side] += torch.bincount(part.targets, minlength=len(plan.sets.classes)).numpy()
@@ -253,8 +259,10 @@ def _score_all(plan: _Plan, shards: Sequence[Path], engine: Engine, progress: Pr
 def _score(plan: _Plan, path: Path) -> HeldOut:
     saved = plan.saved()
     rows = correct = by_frequency = 0
+    start = plan.starts.get(str(path), 0)
     for block in read_blocks(path):
-        part = plan.sets.rows(block).where(torch.from_numpy(plan.holdout(block)))
+        part = plan.sets.rows(block).where(torch.from_numpy(plan.holdout(block, start)))
+        start += block.rows
         if len(part):
             scores, guessed = saved.target_scores(part)
             rows += len(part)

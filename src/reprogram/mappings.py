@@ -387,7 +387,7 @@ def make_mapping(
     torch.Size([50, 2])
     """
     if name not in METHODS:
-        raise unknown("mapping", name, METHODS)
+        raise unknown("mapping", str(name), METHODS)
     settings = MappingSettings(
         source_labels=source_labels,
         classes=classes,

@@ -36,7 +36,7 @@ class Evidence:
 
     @property
     def contribution(self) -> float:
-        """Weight × logit; over all source labels these add up to the target logit."""
+        """Weight × logit; over all source labels these add up to the target logit, less the bias of a Gaussian mapping."""
         return self.weight * self.logit
 
 

@@ -27,7 +27,7 @@ def top_count(ratio: TopRatio, k_target: int, k_source: int) -> int:
     """
     if ratio == "all":
         return k_source
-    if isinstance(ratio, str) or not (math.isfinite(ratio) and ratio > 0):
+    if not isinstance(ratio, (int, float)) or not (math.isfinite(ratio) and ratio > 0):
         raise ReprogramError(
             f"top ratio {ratio!r} was given, but a positive number or 'all' is expected (the paper has 0.15)"
         )
@@ -137,7 +137,7 @@ def _matrix(evidence: Evidence) -> Tensor:
 
 def check_smoothing(smoothing: float) -> None:
     """Raise unless λ is a finite number of at least 0."""
-    if not (math.isfinite(smoothing) and smoothing >= 0):
+    if not (isinstance(smoothing, (int, float)) and math.isfinite(smoothing) and smoothing >= 0):
         raise ReprogramError(
             f"smoothing λ = {smoothing!r} was given, but a number of at least 0 is expected (the paper has 1)"
         )

@@ -61,7 +61,7 @@ class Judged:
     @property
     def accuracy(self) -> float:
         """Share of the samples that it got right."""
-        return self.correct / self.n
+        return self.correct / max(self.n, 1)
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -102,6 +102,8 @@ class Selection:
     def __str__(self) -> str:
         """The choice in one or two sentences."""
         best = self.table[0]
+        if not best.n:
+            return f"{best.candidate}: {self.notes[-1]}"
         share = f"{100 * best.accuracy:.1f} % by {best.how} on {best.n} samples"
         text = f"{best.candidate}, out of {len(self.table)} tried: {share}"
         if self.runner_up is not None and self.lead is not None:
@@ -171,7 +173,13 @@ def select(
     for logits, targets, folds in bench.numbered(start()):
         judged = bench.judge(logits, targets, folds, smoothings, list(normalizations), shrinkages)
         candidates = [(candidate, how) for candidate, how, _ in judged]
-        flags.append(torch.stack([_clearly_right(scores, targets) for _, _, scores in judged], dim=1))
+        if not candidates:
+            raise ReprogramError("there is nothing to choose from; give at least one method with at least one value each")
+        # Nothing is left of a class whose only sample is left out: it tells nothing about the mapping.
+        told = (bench.samples[targets.cpu()] > 1).to(targets.device)
+        flags.append(torch.stack([_clearly_right(scores, targets)[told] for _, _, scores in judged], dim=1))
+    if not sum(map(len, flags)):
+        return _untold(methods, tuple(bench.notes))
     return _conclude(candidates, torch.cat(flags).cpu(), tuple(bench.notes))
 
 
@@ -208,6 +216,13 @@ def select_mapping(
         return select(blocks, len(model.classes), span=None if span is None else span.cpu(), **grid)
 
 
+def _untold(methods: Sequence[str], notes: tuple[str, ...]) -> Selection:
+    """The choice where no class has two samples."""
+    chosen = Candidate("gaussian", {"shrinkage": "oas"}) if "gaussian" in methods else Candidate(methods[0], {})
+    note = "no class has two samples, so nothing could be left out and judged; this is the default"
+    return Selection([Judged(chosen, 0, 0, "default")], 0.0, None, None, (*notes, note))
+
+
 def _clearly_right(scores: Tensor, targets: Tensor) -> Tensor:
     """Whether the true class leads, (N,). What is equal up to rounding is no lead: it would be won by chance."""
     own = targets[:, None]
@@ -232,6 +247,7 @@ class _Bench:
     moments: Tensor | None = None  # (folds, 3, k_S): how many samples, their summed logits and summed squares
     notes: list[str] = field(default_factory=list)
     n: int = 0
+    samples: Tensor = field(default_factory=lambda: torch.zeros(0))
     _fit: GaussianFit | None = None
     _assigned: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
 
@@ -327,7 +343,7 @@ def _gather(
     top_ratios: Sequence[TopRatio],
     span: Tensor | None,
 ) -> _Bench:
-    bench = _Bench(k_target)
+    bench = _Bench(k_target, samples=torch.zeros(k_target))
     for logits, targets, folds in bench.numbered(start()):
         if bench.n == 0:
             _prepare(bench, logits.shape[1], methods, top_ratios, span)
@@ -335,6 +351,7 @@ def _gather(
                 if part is not None:
                     part.to(logits.device)
         bench.n += len(targets)
+        bench.samples = bench.samples + torch.bincount(targets.cpu(), minlength=k_target)
         bench.count_moments(logits, folds)
         for part in (bench.counts, bench.normals, *bench.soft.values()):
             if part is not None:
@@ -383,13 +400,14 @@ def _conclude(candidates: list[tuple[Candidate, str]], right: Tensor, notes: tup
     rival = next((index for index in order if candidates[index][0].method != method), None)
     generator = torch.Generator().manual_seed(0)
     own = torch.tensor([candidate.method == method for candidate, _ in candidates])
-    wins, leads = 0, []
+    wins, leads = 0.0, []
     hits = right.double()
     for _ in range(_RESAMPLES // 50):
         drawn = torch.randint(n, (50, n), generator=generator)
         times = torch.zeros(50, n, dtype=torch.float64).scatter_add_(1, drawn, torch.ones(50, n, dtype=torch.float64))
         scores = times @ hits
-        wins += int((scores[:, own].amax(1) >= scores.amax(1)).sum())
+        first, others = scores[:, own].amax(1), scores.masked_fill(own, -1).amax(1)
+        wins += float((first > others).sum() + (first == others).sum() / 2)
         if rival is not None:
             leads.append((scores[:, best] - scores[:, rival]) / n)
     if rival is None:

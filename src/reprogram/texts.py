@@ -40,6 +40,9 @@ class Texts(list[str]):
         if not self.classes or isinstance(classes, str):
             raise ReprogramError(f"classes {classes!r} were given, but a list of at least one class name is expected")
         names = [plain_name(name) for name in self.classes]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ReprogramError(f"two classes are both {twice!r} in a text, where classes must differ; rename one of them")
         super().__init__(template.replace("{}", name) for template in self.templates for name in names)
         self._lengths: Tensor | None = None
         if embeddings is not None:

@@ -85,6 +85,15 @@ class VisionLanguage(Frozen):
         weight = next(self.module.parameters(), x)
         return self.module.features(x.to(weight.dtype))
 
+    @property
+    @override
+    def trunk(self) -> nn.Module:
+        return self.module.image_tower
+
+    @override
+    def head(self, output: Tensor) -> Tensor:
+        return self.module.cosines(self.module.normalised(output))
+
     @override
     def from_features(self, features: Tensor) -> Tensor:
         return self.module.cosines(features)
@@ -109,7 +118,10 @@ class VisionLanguage(Frozen):
             basis, sizes, _ = torch.linalg.svd(self.text.double().cpu(), full_matrices=False)
             # the embeddings are float32: what is below their rounding is not a direction that they span
             rank = int((sizes > 16 * torch.finfo(torch.float32).eps * sizes[0]).sum())
-            self._span = basis[:, :rank].float()
+            basis = basis[:, :rank]
+            # a basis has no sign of its own: the largest number of each column is positive, wherever it is computed
+            signs = basis.gather(0, basis.abs().argmax(0, keepdim=True)).sign()
+            self._span = (basis * signs).float()
         self._span = self._span.to(self.text.device)
         return self._span
 
@@ -141,7 +153,9 @@ class _Cosines(nn.Module):
         self.register_buffer("scale", scale)
 
     def features(self, x: Tensor) -> Tensor:
-        found = self.image_tower(x)
+        return self.normalised(self.image_tower(x))
+
+    def normalised(self, found: Any) -> Tensor:
         found = found[0] if isinstance(found, tuple) else found  # CoCa's tower also returns its tokens
         if not isinstance(found, Tensor) or found.ndim != 2 or found.shape[1] != self.text.shape[1]:
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
@@ -149,7 +163,7 @@ class _Cosines(nn.Module):
                 f"the image tower answers with {shape}, but (N, {self.text.shape[1]}) is expected, as wide as the texts; "
                 "take both from the same model"
             )
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(found.device.type, enabled=False):
             return F.normalize(found.float(), dim=1)
 
     def cosines(self, features: Tensor) -> Tensor:

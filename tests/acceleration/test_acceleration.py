@@ -200,3 +200,91 @@ def test_preparing_in_inference_mode_leaves_gradients_possible(frozen):
         accelerated = accelerate(frozen, program)
     accelerated(torch.rand(2, 3, 12, 12)).sum().backward()
     assert program.theta.grad.abs().sum() > 0
+
+
+class TwoBranches(nn.Module):
+    """The narrow branch comes first: its window is the smaller one, and the sum is written over its map."""
+
+    def __init__(self):
+        super().__init__()
+        self.narrow, self.wide = nn.Conv2d(3, 6, 1), nn.Conv2d(3, 6, 3, padding=1)
+        self.again, self.wider = nn.Conv2d(6, 6, 1), nn.Conv2d(6, 6, 3, padding=1)
+        self.last = nn.Linear(6, 5)
+
+    def forward(self, x):
+        x = (self.narrow(x) + self.wide(x)).relu()
+        x = (self.again(x) + self.wider(x)).relu()
+        return self.last(x.mean((2, 3)))
+
+
+class Broadcast(nn.Module):
+    """A value of one place is added to a map: the sum cannot be written over it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.gate, self.last = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 6, 1), nn.Linear(6, 5)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.last((self.gate(x.mean((2, 3), keepdim=True)) + x).mean((2, 3)))
+
+
+def both(module, program, images):
+    """Logits and the gradient of θ by the module as it is and prepared, in float64."""
+    torch.manual_seed(0)
+    frozen = Frozen(module().double(), input_size=program.canvas)
+    program = program.double()
+    with torch.no_grad():
+        program.theta.normal_()
+    found = []
+    for call in (lambda x: frozen(program(x)), accelerate(frozen, program)):
+        program.zero_grad()
+        logits = call(images.double())
+        logits.square().sum().backward()
+        found.append((logits.detach(), program.theta.grad.clone()))
+    return found
+
+
+@pytest.mark.parametrize("module", [TwoBranches, Broadcast])
+@pytest.mark.parametrize("size", [8, 21])
+def test_sums_in_place_touch_nothing_that_is_read_later(module, size):
+    for ours, theirs in zip(*both(module, Padding(48, size), torch.rand(3, 3, size, size)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+class ClampedWatermark(Watermark):
+    def place(self, images):
+        return super().place(images).clamp(0, 1)
+
+
+class FadedPadding(Padding):
+    def place(self, images):
+        return super().place(images * 0.5)
+
+
+@pytest.mark.parametrize("program", [ClampedWatermark(32), FadedPadding(32, 8)], ids=["watermark", "padding"])
+def test_programs_of_ones_own_are_taken_as_they_are(program):
+    for ours, theirs in zip(*both(TwoBranches, program, torch.rand(3, 3, 20, 20)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_a_forward_of_ones_own_is_taken_as_it_is():
+    class Doubled(Frozen):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    frozen, program = Doubled(TwoBranches(), input_size=32), Watermark(32)
+    prepared, images = accelerate(frozen, program), torch.rand(2, 3, 32, 32)
+    assert "a forward of its own" in prepared.describe()
+    torch.testing.assert_close(prepared(images), frozen(program(images)))
+
+
+@pytest.mark.parametrize("program", [Watermark(32), Padding(32, 8)], ids=["watermark", "padding"])
+def test_gradients_still_reach_the_images(program):
+    frozen, images = Frozen(TwoBranches(), input_size=32), torch.rand(2, 3, program.image_size, program.image_size)
+    found = []
+    for call in (lambda x: frozen(program(x)), accelerate(frozen, program)):
+        pixels = images.clone().requires_grad_()
+        call(pixels).sum().backward()
+        found.append(pixels.grad)
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)

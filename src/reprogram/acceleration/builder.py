@@ -11,7 +11,7 @@ from torch.fx.node import map_arg
 from reprogram.acceleration.carriers import attach, convolve
 from reprogram.acceleration.costs import dense_cost, surround_cost
 from reprogram.acceleration.folding import CONVOLUTIONS
-from reprogram.acceleration.network import Network, arguments, aten
+from reprogram.acceleration.network import Network, arguments, aten, shape
 from reprogram.acceleration.rules import GLOBAL_MEANS, PADDINGS, RULES, Framing, functional, global_mean
 from reprogram.acceleration.schedule import Schedule, Step
 from reprogram.acceleration.windows import Box, Window, framed_mean, surround
@@ -139,7 +139,6 @@ class _Builder:
 
     def add_framed(self, node: Node, framing: Framing) -> None:
         sources = [source for source in node.all_input_nodes if source in self.framed]
-        shared = self.call(node, functional(node), self.dense | {source: self.framed[source].shared for source in sources})
         if framing.target is not None and node.args[0] in self.pixels and node.target in CONVOLUTIONS:
             patch = self.convolve_images(node, framing)
         else:
@@ -150,6 +149,8 @@ class _Builder:
                     self.pixels.add(node)
             else:
                 patch = self.call(node, framing.target, self.dense | patches, framing.changed)
+        # Last, because it may write over its input's shared map, which the patches are surrounded by
+        shared = self.call(node, functional(node), self.dense | {source: self.framed[source].shared for source in sources})
         self.framed[node] = _Framed(shared, patch, framing.window)
         self.cost += dense_cost(node, self.network.weights) * (framing.window.share + 1 / _NOMINAL_BATCH)
         self.last = f"{node.target.name().split('::')[1].split('.')[0]} at {framing.window.whole.rows.stop} px"  # type: ignore[union-attr]
@@ -263,6 +264,7 @@ class _Builder:
             isinstance(first, Node)
             and functional(first) in _FORGETTING
             and len(first.users) == 1
+            and shape(first) == shape(node)  # a smaller one is broadcast, and cannot hold the result
             and slots[first] in self.own
         ):
             target = _IN_PLACE.get(target, target)

@@ -29,6 +29,7 @@ class Survey:
         highest_score: the largest score of all top-K answers.
         test_rows: how many rows name the split `test`.
         path: the first shard.
+        starts: the number of each shard's first row among all rows.
     """
 
     path: Path
@@ -39,6 +40,7 @@ class Survey:
     vocabulary: set[str] = field(default_factory=set)
     highest_score: float = 0.0
     test_rows: int = 0
+    starts: dict[str, int] = field(default_factory=dict)
 
     def merge(self, other: "Survey") -> None:
         """Add another shard, which must hold answers of the same form."""
