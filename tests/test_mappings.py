@@ -1,10 +1,8 @@
 import json
 import re
-import warnings
 
 import pytest
 import torch
-from hypothesis import settings
 
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.mappings import (
@@ -17,26 +15,7 @@ from reprogram.mappings import (
 from reprogram.rules import bayes, one_to_one
 from reprogram.statistics import JointStatistics
 from reprogram.texts import Texts
-
-fast = settings(deadline=None, derandomize=True, max_examples=60)
-SOURCE = [f"source {index}" for index in range(12)]
-
-
-def quiet(rule, *args, **kwargs):
-    """Call a rule where classes without evidence are expected and not the point."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", EvidenceWarning)
-        return rule(*args, **kwargs)
-
-
-def chosen(omega):
-    """The source label of each class of a one-to-one ω, checked to be one-to-one."""
-    assert omega.dtype == torch.float32
-    assert set(omega.unique().tolist()) <= {0.0, 1.0}
-    assert omega.sum(0).tolist() == [1] * omega.shape[1]
-    assert omega.sum(1).max() <= 1
-    return omega.argmax(0).tolist()
-
+from test_rules import SOURCE, chosen
 
 # ---- the modules
 
