@@ -108,7 +108,7 @@ def judge(data: Arrays, name: str) -> dict[str, object]:
             model, note = LabelMapper(method, normalize=normalize or "none", random_state=seed), ""
             model.fit(data["train"][0], data["train"][2])
         seconds.append(time.perf_counter() - started)
-        correct.append(int((model.predict(data["test"][column]) == data["test"][2]).sum()))  # type: ignore[attr-defined]
+        correct.append(int((model.predict(data["test"][column]) == data["test"][2]).sum()))
         notes.append(note)
     mean = statistics.mean(correct)
     n = len(data["test"][2])
@@ -138,7 +138,7 @@ def page(results: dict[str, dict[str, dict[str, object]]], sizes: dict[str, str]
         "linear: mean of three seeds.",
         "",
         "Made by `python benchmarks/mappings.py " + " ".join(names) + "`",
-        f"({made['cores']} cores, torch {made['packages']['torch']}).",  # type: ignore[index]
+        f"({made['cores']} cores, torch {made['packages']['torch']}).",
         "",
         "| mapping | what it is | " + " | ".join(f"{name}<br>{sizes[name]}" for name in names) + " |",
         "|---|---|" + "---|" * len(names),
@@ -147,8 +147,8 @@ def page(results: dict[str, dict[str, dict[str, object]]], sizes: dict[str, str]
         cells = []
         for name in names:
             found = results[name][row]
-            low, high = (100 * value for value in found["interval_95"])  # type: ignore[attr-defined]
-            cells.append(f"{100 * found['accuracy']:.1f} ({low:.1f}–{high:.1f}), {found['seconds']:.1f} s")  # type: ignore[operator]
+            low, high = (100 * value for value in found["interval_95"])
+            cells.append(f"{100 * found['accuracy']:.1f} ({low:.1f}–{high:.1f}), {found['seconds']:.1f} s")
         lines.append(f"| {row} | {what} | " + " | ".join(cells) + " |")
     lines += ["", "What was chosen:", ""]
     for name in names:
@@ -163,9 +163,9 @@ def verdict(results: dict[str, dict[str, dict[str, object]]]) -> list[str]:
     lines = ["| data | best gradient-free mapping | less linear | auto less the best single mapping |", "|---|---|---|---|"]
     for name, rows in results.items():
         best = max(GRADIENT_FREE, key=lambda row: rows[row]["accuracy"])
-        top = max(rows[row]["accuracy"] for row in [*GRADIENT_FREE, "linear"])  # type: ignore[type-var]
-        lead = 100 * (rows[best]["accuracy"] - rows["linear"]["accuracy"])  # type: ignore[operator]
-        behind = 100 * (rows["auto"]["accuracy"] - top)  # type: ignore[operator]
+        top = max(rows[row]["accuracy"] for row in [*GRADIENT_FREE, "linear"])
+        lead = 100 * (rows[best]["accuracy"] - rows["linear"]["accuracy"])
+        behind = 100 * (rows["auto"]["accuracy"] - top)
         lines.append(f"| {name} | {best} | {lead:+.1f} points | {behind:+.1f} points |")
     return lines
 

@@ -81,7 +81,7 @@ def selection() -> list[dict[str, object]]:
         "everything that `auto` tries": {},
     }.items():
         before, started = megabytes(), time.perf_counter()
-        found = select((logits, targets), k_target, **options)  # type: ignore[arg-type]
+        found = select((logits, targets), k_target, **options)
         rows.append(
             {
                 "what": what,
