@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from reprogram import Frozen, fit, load_frozen
-from reprogram.config import FitConfig
-from reprogram.evaluation import choose_precision
+from reprogram.run.config import FitConfig
+from reprogram.training.evaluation import choose_precision
 
 OUT = Path(__file__).parents[1] / "docs" / "results" / "bf16.md"
 

@@ -37,9 +37,9 @@ from reprogram import (
     one_to_one,
     select,
 )
-from reprogram.mappings import METHODS
-from reprogram.rules import top_count
-from reprogram.texts import Texts
+from reprogram.mappings.base import METHODS
+from reprogram.mappings.closed_form import top_count
+from reprogram.sources.texts import Texts
 
 TEMPLATES, K_TARGET, WIDTH, BATCH, STEP_BATCH = 81, 397, 512, 256, 32
 SELECTED = 794  # two samples of each class

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from reprogram import load_data
-from reprogram.data import decode_data
+from reprogram.data.load import decode_data
 
 
 def main() -> None:

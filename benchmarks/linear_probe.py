@@ -7,7 +7,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from reprogram import Resize, load_data, load_frozen
-from reprogram.runs import format_accuracy
+from reprogram.run.folder import format_accuracy
 
 
 def main() -> None:

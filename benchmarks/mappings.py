@@ -22,10 +22,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from reprogram import LabelMapper, LabelMapperCV, Resize, load_data, load_frozen
-from reprogram.data import DataSet
-from reprogram.evaluation import accuracy_interval
-from reprogram.frozen import Frozen
-from reprogram.runs import environment
+from reprogram.data.load import DataSet
+from reprogram.run.folder import environment
+from reprogram.sources.frozen import Frozen
+from reprogram.training.evaluation import accuracy_interval
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results" / "mappings.md"

@@ -38,7 +38,7 @@ from reprogram import (
 )
 from reprogram.acceleration.costs import operations
 from reprogram.acceleration.network import export_network
-from reprogram.evaluation import autocast, choose_precision
+from reprogram.training.evaluation import autocast, choose_precision
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results" / "speed.md"

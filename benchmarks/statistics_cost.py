@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from reprogram import GaussianStatistics, JointStatistics, select
-from reprogram.rules import top_count
-from reprogram.runs import environment
+from reprogram.mappings.closed_form import top_count
+from reprogram.run.folder import environment
 
 BATCH = 256
 ROUNDS = 7

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from reprogram.zoo import load_frozen
+from reprogram.sources.load import load_frozen
 
 # The networks here are small and the test workers share the cores: a second thread mostly waits for the first one.
 torch.set_num_threads(1)

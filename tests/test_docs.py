@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reprogram.cli import main
+from reprogram.cli.main import main
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"```(\w+)(?: (\S+))?\n(.*?)```", flags=re.DOTALL)

@@ -17,8 +17,8 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import tiny_clip
-from reprogram.cli import main
-from reprogram.zoo import import_torchvision
+from reprogram.cli.main import main
+from reprogram.sources.load import import_torchvision
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 

@@ -8,8 +8,8 @@ from PIL import Image, ImageDraw
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from reprogram.images import pil_to_tensor
-from reprogram.zoo.openclip_models import import_open_clip
+from reprogram.images.pictures import pil_to_tensor
+from reprogram.sources.openclip_models import import_open_clip
 
 SHAPES = ("circle", "square", "triangle", "cross", "ring", "bar")
 CAPTIONS = (

@@ -2,28 +2,29 @@
 
 from typing import TYPE_CHECKING, Any
 
-from reprogram.black_box import BlackBox
-from reprogram.data import ArraySplit, DataSet, load_data
+from reprogram.answers.fit import fit_files
+from reprogram.answers.mapping import SavedMapping
+from reprogram.data.load import ArraySplit, DataSet, load_data
 from reprogram.errors import EvidenceWarning, ReprogramError
-from reprogram.evaluation import Evaluation, evaluate
-from reprogram.explanations import explain
-from reprogram.frozen import Frozen
-from reprogram.gaussian import GaussianStatistics, gaussian
-from reprogram.mapping_files import fit_files
-from reprogram.mappings import make_mapping
-from reprogram.programs import Padding, Resize, Watermark, make_program
+from reprogram.mappings.base import make_mapping
+from reprogram.mappings.closed_form import bayes, one_to_one, random
+from reprogram.mappings.explain import explain
+from reprogram.mappings.gaussian import gaussian
+from reprogram.mappings.selection import Selection, select
+from reprogram.programs.base import Padding, Resize, Watermark, make_program
 from reprogram.reprogrammed import Predictions, Reprogrammed
-from reprogram.rules import bayes, one_to_one, random
-from reprogram.saved_mapping import SavedMapping
-from reprogram.selection import Selection, select
-from reprogram.settings import TrainingSettings
-from reprogram.statistics import JointStatistics
-from reprogram.training import FitResult, fit
-from reprogram.vision_language import VisionLanguage
-from reprogram.zoo import describe_model, list_models, load_frozen, load_text_encoder
+from reprogram.sources.black_box import BlackBox
+from reprogram.sources.frozen import Frozen
+from reprogram.sources.load import describe_model, list_models, load_frozen, load_text_encoder
+from reprogram.sources.vision_language import VisionLanguage
+from reprogram.statistics.gaussian import GaussianStatistics
+from reprogram.statistics.joint import JointStatistics
+from reprogram.training.evaluation import Evaluation, evaluate
+from reprogram.training.loop import FitResult, fit
+from reprogram.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from reprogram.estimator import LabelMapper, LabelMapperCV
+    from reprogram.mappings.label_mapper import LabelMapper, LabelMapperCV
 
 __version__ = "0.1.0"
 

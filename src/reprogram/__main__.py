@@ -2,6 +2,6 @@
 
 import sys
 
-from reprogram.cli import main
+from reprogram.cli.main import main
 
 sys.exit(main())

@@ -10,14 +10,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from reprogram.acceleration import Accelerated, accelerate
+from reprogram.acceleration.accelerate import Accelerated, accelerate
 from reprogram.errors import ReprogramError
-from reprogram.frozen import Frozen
-from reprogram.images import large_images_allowed, pil_to_tensor, read_image
-from reprogram.mappings import Mapping, make_mapping
-from reprogram.programs import Program, make_program
-from reprogram.storage import read_json, read_tensors, write_folder, write_json, write_tensors
-from reprogram.zoo import load_frozen
+from reprogram.files import read_json, read_tensors, write_folder, write_json, write_tensors
+from reprogram.images.pictures import large_images_allowed, pil_to_tensor, read_image
+from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.programs.base import Program, make_program
+from reprogram.sources.frozen import Frozen
+from reprogram.sources.load import load_frozen
 
 FORMAT = 1
 _WORTH_PREPARING = 4_000_000  # pixels: less than that runs faster than a network is prepared

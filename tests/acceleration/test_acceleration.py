@@ -20,9 +20,9 @@ from reprogram import (
     fit,
     make_mapping,
 )
-from reprogram.acceleration import accelerate
-from reprogram.evaluation import choose_precision
-from reprogram.programs import Program
+from reprogram.acceleration.accelerate import accelerate
+from reprogram.programs.base import Program
+from reprogram.training.evaluation import choose_precision
 
 
 def small_network(seed=0):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from reprogram import Frozen, Padding, Watermark, load_frozen
-from reprogram.acceleration import Accelerated, _prepared, _window, accelerate
+from reprogram.acceleration.accelerate import Accelerated, _prepared, _window, accelerate
 from reprogram.acceleration.builder import make_schedule
 
 BATCH = 2

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from reprogram import Frozen, Padding
-from reprogram.acceleration import Accelerated
+from reprogram.acceleration.accelerate import Accelerated
 from reprogram.acceleration.builder import make_schedule
 from reprogram.acceleration.folding import fold_batch_norm
 from reprogram.acceleration.network import ExportError, aten, export_network

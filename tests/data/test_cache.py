@@ -10,7 +10,7 @@ from PIL import Image
 
 from conftest import draw_folder
 from reprogram import ReprogramError, load_data
-from reprogram.data import decode_data
+from reprogram.data.load import decode_data
 
 SIZES = {"train": 24, "test": 24}
 
@@ -95,7 +95,7 @@ def test_writing_into_the_pixels_does_not_change_the_cache(folder, tmp_path):
 LOAD = """
 import sys
 from reprogram import load_data
-from reprogram.data import decode_data
+from reprogram.data.load import decode_data
 if __name__ == "__main__":
     data, _ = decode_data(load_data(sys.argv[1]), {"train": 24, "test": 24}, cache=__import__("pathlib").Path(sys.argv[2]),
                           processes=int(sys.argv[3]))

@@ -11,8 +11,8 @@ from torch.fx.node import map_arg
 from reprogram.acceleration.carriers import attach, convolve
 from reprogram.acceleration.costs import dense_cost, surround_cost
 from reprogram.acceleration.folding import CONVOLUTIONS
+from reprogram.acceleration.framing import GLOBAL_MEANS, PADDINGS, RULES, Framing, functional, global_mean
 from reprogram.acceleration.network import Network, arguments, aten, shape
-from reprogram.acceleration.rules import GLOBAL_MEANS, PADDINGS, RULES, Framing, functional, global_mean
 from reprogram.acceleration.schedule import Schedule, Step
 from reprogram.acceleration.windows import Box, Window, framed_mean, surround
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from reprogram.data.dataset import ArraySplit, DataSet, Split
 from reprogram.data.tables import sorted_classes, split_by_seed, split_by_words
 from reprogram.errors import ReprogramError
-from reprogram.images import Interpolation, as_rgb, pil_to_tensor, resize
+from reprogram.images.pictures import Interpolation, as_rgb, pil_to_tensor, resize
 
 Array = np.ndarray[Any, Any] | Tensor
 Channels = Literal["first", "last"]

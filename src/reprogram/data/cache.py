@@ -23,7 +23,7 @@ from torch import Tensor
 
 from reprogram.data.dataset import DataSet, Split, bad_images
 from reprogram.errors import ReprogramError
-from reprogram.images import Interpolation
+from reprogram.images.pictures import Interpolation
 from reprogram.progress import Progress, Sized
 
 _MAGIC = b"RPGPIXELS1\n\0\0\0\0\0"

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.errors import ReprogramError
-from reprogram.images import Interpolation, as_rgb, large_images_allowed, read_image, resize
+from reprogram.images.pictures import Interpolation, as_rgb, large_images_allowed, read_image, resize
 from reprogram.progress import Progress
 from reprogram.randomness import generator
 

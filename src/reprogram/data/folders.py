@@ -7,7 +7,7 @@ import torch
 
 from reprogram.data.dataset import DataSet, FileSplit, stratified_split
 from reprogram.errors import ReprogramError
-from reprogram.images import SUFFIXES
+from reprogram.images.pictures import SUFFIXES
 
 TEST_FRACTION = 0.2
 _ALIASES = {

@@ -14,7 +14,7 @@ from typing_extensions import override
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.tables import SPLIT_WORDS, sorted_classes, split_by_seed
 from reprogram.errors import ReprogramError
-from reprogram.images import Interpolation, read_image
+from reprogram.images.pictures import Interpolation, read_image
 
 _LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "category")
 

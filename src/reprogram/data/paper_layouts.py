@@ -15,8 +15,8 @@ from reprogram.data.dataset import ArraySplit, FileSplit, Split
 from reprogram.data.safe_lmdb import LmdbSplit
 from reprogram.data.safe_pickle import read_cifar_pickle
 from reprogram.errors import ReprogramError
-from reprogram.images import SUFFIXES
-from reprogram.storage import read_json
+from reprogram.files import read_json
+from reprogram.images.pictures import SUFFIXES
 
 _PARTS = ("train", "val", "test")
 

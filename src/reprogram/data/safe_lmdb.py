@@ -14,7 +14,7 @@ from typing_extensions import override
 from reprogram.data.dataset import Split
 from reprogram.data.safe_pickle import read_plain_pickle
 from reprogram.errors import ReprogramError
-from reprogram.images import Interpolation, read_image
+from reprogram.images.pictures import Interpolation, read_image
 
 # LMDB lets a process open a file once at a time; opening takes microseconds, decoding takes milliseconds.
 _ONE_AT_A_TIME = threading.Lock()

@@ -22,7 +22,7 @@ def load_torchvision(name: str, root: Path, download: bool = False, seed: int = 
         download: let torchvision fetch what is missing.
         seed: of the split where the data set has none.
     """
-    from reprogram.zoo import import_torchvision
+    from reprogram.sources.load import import_torchvision
 
     sets = import_torchvision().datasets
     known = [key for key in sets.__all__ if inspect.isclass(getattr(sets, key)) and _is_map_style(getattr(sets, key))]

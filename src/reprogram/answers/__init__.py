@@ -1,0 +1,1 @@
+"""Files of a model's answers: read, written, fitted, predicted."""

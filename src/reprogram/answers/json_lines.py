@@ -1,0 +1,102 @@
+"""Shards as JSON lines: one object per image, as a script that asks a service writes them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from reprogram.answers.block import COLUMNS, Block, check_columns, make_block, unreadable
+from reprogram.errors import ReprogramError
+
+_ROWS = 1024
+#: Under which keys services list their labels, and what they call a label and its score there; case does not matter.
+LISTS = ("labels", "tags", "labelannotations", "predictions")
+NAMES = ("name", "label", "description", "class")
+SCORES = ("score", "confidence", "probability")
+
+
+def read_json_lines(path: Path, *, logits: bool = True) -> Iterator[Block]:
+    """Read objects with the key `label` and one of three forms of answers.
+
+    `logits`, a list of numbers; `topk_labels` and perhaps `topk_scores`, two lists; or a list of objects such as
+    `{"name": "Tabby", "score": 0.91}` or of plain names under `labels`, `tags`, `labelAnnotations` or `predictions`.
+    """
+    raw: dict[str, list[Any]] = {}
+    form: set[str] = set()
+    first = rows = 0
+    k_source: int | None = None
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    values = _row(path, number, line)
+                    answer = {"logits", "topk_labels"} & set(values)
+                    form = form or answer
+                    check_columns(path, values, list(values))
+                    if answer != form:
+                        raise ReprogramError(
+                            f"row {number} of {str(path)!r} holds {answer.pop()}, but the rows before hold {form.pop()}; "
+                            "keep the two in different files"
+                        )
+                    if "logits" in values and k_source is None:
+                        k_source = len(values["logits"] or [])
+                    first = first or number
+                    for column in raw.keys() | values.keys():  # a row may lack what another one has
+                        raw.setdefault(column, [None] * rows).append(values.get(column))
+                    rows += 1
+                if first and (rows == _ROWS or not line.strip()):
+                    yield _block(path, first, rows, raw, k_source, logits)
+                    raw, first, rows = {}, 0, 0
+            if first:
+                yield _block(path, first, rows, raw, k_source, logits)
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error, "save it as JSON lines in UTF-8") from None
+
+
+def _block(path: Path, first: int, rows: int, raw: dict[str, list[Any]], k_source: int | None, logits: bool) -> Block:
+    if not logits:
+        raw.pop("logits", None)
+    return make_block(path, first, rows, raw, k_source)
+
+
+def _row(path: Path, number: int, line: str) -> dict[str, Any]:
+    """The columns of one object."""
+    try:
+        content = json.loads(line)
+    except ValueError as error:
+        raise ReprogramError(f"row {number} of {str(path)!r} is no JSON ({error}); write one object per line") from None
+    if not isinstance(content, Mapping):
+        raise ReprogramError(
+            f"row {number} of {str(path)!r} is a {type(content).__name__}, but an object is expected; write one per line"
+        )
+    values = {
+        column: content[alias] for column, aliases in COLUMNS.items() for alias in reversed(aliases) if alias in content
+    }
+    for column in ("logits", "topk_labels", "topk_scores"):
+        if not isinstance(values.get(column), (list, type(None))):
+            raise ReprogramError(f"{column} in row {number} of {str(path)!r} is no list; write a list")
+    if "logits" not in values and "topk_labels" not in values:
+        lowered = {key.lower(): value for key, value in content.items()}
+        for key in LISTS:
+            if key in lowered:
+                values["topk_labels"], values["topk_scores"] = _service_answer(path, number, lowered[key])
+                break
+    return values
+
+
+def _service_answer(path: Path, number: int, answer: Any) -> tuple[list[Any], list[Any]]:
+    """The labels and scores of a list of objects; a missing score is None."""
+    labels, scores = [], []
+    for item in answer if isinstance(answer, list) else [None] * (answer is not None):
+        if isinstance(item, str):
+            item = {"name": item}
+        lowered = {key.lower(): value for key, value in item.items()} if isinstance(item, Mapping) else {}
+        name = next((lowered[key] for key in NAMES if key in lowered), None)
+        if not isinstance(name, (str, int)):
+            raise ReprogramError(
+                f"the answer in row {number} of {str(path)!r} is no list of labels with a name; write for example "
+                '[{"name": "Tabby", "score": 0.91}]'
+            )
+        labels.append(name)
+        scores.append(next((lowered[key] for key in SCORES if key in lowered), None))
+    return labels, scores

@@ -1,0 +1,233 @@
+"""Images → shards of source logits: what a frozen model answers, written once, resumable, for mappings without images."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from reprogram.answers.manifest import KIND, MANIFEST
+from reprogram.data.cache import decode_data
+from reprogram.data.dataset import bad_images
+from reprogram.data.load import DataSet, Split
+from reprogram.errors import ReprogramError
+from reprogram.files import claimed_folder, read_json, remove_leftovers, write_file, write_json
+from reprogram.programs.base import Program
+from reprogram.progress import Progress
+from reprogram.sources.frozen import Frozen
+
+Format = Literal["npz", "parquet"]
+FORMAT = 1
+_PARTS = ("train", "val", "test")
+
+
+def write_logits(
+    program: Program,
+    frozen: Frozen,
+    data: DataSet,
+    folder: Path,
+    *,
+    split: str = "all",
+    form: Format = "npz",
+    shard_size: int = 4096,
+    batch_size: int = 64,
+    cache: Path | None = None,
+    skip_bad: bool = False,
+    processes: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Pass the images of a data set through a frozen model and write its logits as shards.
+
+    A shard is there as a whole or not at all, and `manifest.json` tells which there are. The same call on the same folder
+    keeps the shards whose bytes are as written and makes the others, so it continues after a kill.
+
+    Args:
+        program: what is done to the images; `Resize` where nothing was trained.
+        frozen: the model.
+        data: the labelled images.
+        folder: where the shards go.
+        split: train, val, test or all.
+        form: npz or parquet.
+        shard_size: rows per shard.
+        batch_size: images per step.
+        cache: folder of the cache of decoded images; None decodes shard by shard.
+        skip_bad: leave images out that cannot be decoded.
+        processes: how many processes decode into the cache.
+        progress: where to show progress.
+
+    Returns:
+        The manifest.
+    """
+    progress = progress or Progress()
+    parts = _parts(data, split)
+    if folder.exists() and not folder.is_dir():
+        raise ReprogramError(f"{str(folder)!r} is a file, but a folder for shards is expected; choose another --out")
+    manifest = _identity(program, frozen, data, parts, form, shard_size, skip_bad)
+    before = _earlier(folder, manifest)
+    if cache is not None:
+        sizes = dict.fromkeys(parts, program.image_size)
+        # the places of bad images are part of the cache, so the same ones are left out each time
+        decoded, _ = decode_data(
+            data, sizes, program.interpolation, cache=cache, skip_bad=skip_bad, processes=processes, progress=progress
+        )
+        parts = _parts(decoded, split)
+    with claimed_folder(folder):
+        remove_leftovers(folder)
+        manifest["shards"] = {
+            name: facts
+            for name, facts in before.items()
+            if (folder / name).is_file() and _sha256(folder / name) == facts["sha256"]
+        }
+        names = [
+            (f"{part}-{number:05}.{form}", part, range(start, min(start + shard_size, len(images))))
+            for part, images in parts.items()
+            for number, start in enumerate(range(0, len(images), shard_size))
+        ]
+        if manifest["shards"]:
+            progress.say(f"{len(manifest['shards'])} of {len(names)} shards are there already")
+        for number, (name, part, places) in enumerate(names, start=1):
+            if name in manifest["shards"]:
+                continue
+            what = f"{name} ({number} of {len(names)})"
+            columns = _answers(
+                program, frozen, data.classes, parts[part], places, batch_size, cache, skip_bad, progress, what
+            )
+            columns["split"] = [part] * len(columns["label"])
+            write_shard(folder / name, columns)
+            manifest["shards"][name] = {"rows": len(columns["label"]), "sha256": _sha256(folder / name)}
+            write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
+def write_shard(path: Path, columns: dict[str, Any]) -> None:
+    """Write one shard in one step: `logits` as an array (N, k_S), every other column as a list of texts."""
+    texts = {
+        name: [text.encode(errors="surrogateescape").decode(errors="replace") for text in values]
+        for name, values in columns.items()
+        if name != "logits"
+    }
+    if path.suffix == ".npz":
+        arrays: dict[str, Any] = {name: np.array(values, dtype=str) for name, values in texts.items()}
+
+        def write_npz(temporary: Path) -> None:
+            with temporary.open("wb") as file:  # by a name, numpy would add a suffix of its own
+                np.savez(file, logits=columns["logits"], **arrays)
+
+        write_file(path, write_npz)
+        return
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise ReprogramError("Parquet shards need pyarrow; run: pip install 'reprogram[data]', or write npz") from None
+    logits = columns["logits"]
+    table = {"logits": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(logits.ravel()), logits.shape[1]), **texts}
+    # small row groups, because a reader holds one of them in memory
+    write_file(path, lambda temporary: pyarrow.parquet.write_table(pyarrow.table(table), temporary, row_group_size=1024))
+
+
+def _parts(data: DataSet, split: str) -> dict[str, Split]:
+    if split not in (*_PARTS, "all"):
+        raise ReprogramError(f"split {split!r} was given, but train, val, test or all is expected")
+    found = {name: images for name in _PARTS if split in (name, "all") and (images := getattr(data, name)) is not None}
+    if not found:
+        raise ReprogramError(f"data {data.name!r} has no {split} split; choose another one with --split")
+    return found
+
+
+def _identity(
+    program: Program, frozen: Frozen, data: DataSet, parts: dict[str, Split], form: str, shard_size: int, skip_bad: bool
+) -> dict[str, Any]:
+    """Everything that the content of the shards depends on."""
+    digest = hashlib.sha256()
+    for name, images in parts.items():
+        for index, label in enumerate(images.labels.tolist()):
+            line = f"{name}\t{images.names[index]}\t{label}\t{images.content_key(index)}\n"
+            digest.update(line.encode(errors="surrogateescape"))
+    theta = hashlib.sha256(repr(program.config()).encode())
+    for parameter in program.parameters():
+        theta.update(parameter.detach().cpu().contiguous().numpy().tobytes())
+    return {
+        "format": FORMAT,
+        "kind": KIND,
+        "model": frozen.name,
+        "fingerprint": frozen.fingerprint,
+        "program": program.config(),
+        "program_sha256": theta.hexdigest(),
+        "data": data.name,
+        "data_sha256": digest.hexdigest(),
+        "splits": {name: len(images) for name, images in parts.items()},
+        "shard_format": form,
+        "shard_size": shard_size,
+        "skip_bad": skip_bad,
+        "classes": list(data.classes),
+        "source_labels": list(frozen.labels),
+        "shards": {},
+    }
+
+
+def _earlier(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The shards of an earlier call, if that was the same one."""
+    if not (folder / MANIFEST).is_file():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ReprogramError(f"{str(folder)!r} is not empty and holds no {MANIFEST}; choose another --out")
+        return {}
+    stored = read_json(folder / MANIFEST, "manifest")
+    if not isinstance(stored, dict) or stored.get("kind") != KIND:
+        raise ReprogramError(f"{str(folder)!r} holds a {MANIFEST} of another kind; choose another --out")
+    for name, value in manifest.items():
+        if name != "shards" and stored.get(name) != value:
+            raise ReprogramError(
+                f"the shards in {str(folder)!r} were made with another {name.replace('_', ' ')}; "
+                "continue them as they were begun, or choose another --out"
+            )
+    shards: dict[str, Any] = stored["shards"]
+    return shards
+
+
+@torch.no_grad()
+def _answers(
+    program: Program,
+    frozen: Frozen,
+    classes: tuple[str, ...],
+    images: Split,
+    places: range,
+    batch_size: int,
+    cache: Path | None,
+    skip_bad: bool,
+    progress: Progress,
+    what: str,
+) -> dict[str, Any]:
+    """The columns of one shard."""
+    kept = list(places)
+    if cache is not None:
+        pixels = images.pixels(program.image_size, program.interpolation)[places.start : places.stop]
+    else:
+        part = images.subset(torch.tensor(places))
+        pixels = torch.zeros(len(part), 3, program.image_size, program.image_size, dtype=torch.uint8)
+        bad = part.decode_into(pixels, range(len(part)), program.interpolation)
+        if bad and not skip_bad:
+            raise bad_images(bad)
+        good = [index for index in range(len(part)) if index not in bad]
+        kept, pixels = [places[index] for index in good], pixels[good]
+    device = program.mean.device
+    answers = [
+        frozen(program(batch.to(device))).float().cpu().numpy()
+        for batch in progress.track(list(_batches(pixels, batch_size)), what)
+    ]
+    return {
+        "logits": np.concatenate(answers) if answers else np.zeros((0, frozen.k_source), np.float32),
+        "label": [classes[label] for label in images.labels[kept].tolist()],
+        "image": [images.names[place] for place in kept],
+    }
+
+
+def _batches(pixels: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
+    return (pixels[start : start + size] for start in range(0, len(pixels), size))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

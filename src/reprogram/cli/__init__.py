@@ -1,0 +1,1 @@
+"""`reprogram <verb>`: words for people, nothing else."""

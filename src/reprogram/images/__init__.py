@@ -1,0 +1,1 @@
+"""Pictures as tensors: decode, resize, random views."""

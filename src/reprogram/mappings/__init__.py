@@ -1,0 +1,1 @@
+"""f_out: statistics become ω, a mapping from source labels to target classes."""

@@ -1,0 +1,116 @@
+"""The Gaussian mapping: Bayes' rule with one normal density per class on the logits, all with the same covariance.
+
+Estimated in closed form from sums alone (n_t, Σz of each class, Σzzᵀ), and affine in the logits: a gradient-free mapping
+like the others, but its weights are signed and are no probabilities, and it needs the full logits.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import torch
+from torch import Tensor
+
+from reprogram.errors import ReprogramError
+from reprogram.statistics.gaussian import GaussianStatistics
+
+Shrinkage = float | Literal["oas"]
+
+
+@dataclass(frozen=True)
+class GaussianFit:
+    """The densities in coordinates where their covariance is diagonal.
+
+    Attributes:
+        mean: (k_S,) the mean of all samples.
+        basis: (k_S, k_S) orthonormal columns, the eigenvectors of the scatter within classes.
+        scatter: (k_S,) eigenvalues of that scatter: summed squares, not divided by anything.
+        means: (k_S, k_T) class means less `mean`, in those coordinates; 0 for a class without samples.
+        samples: (k_T,) float64.
+        freedom: ν, by which the scatter is divided: samples less classes that have any, at least 1.
+    """
+
+    mean: Tensor
+    basis: Tensor
+    scatter: Tensor
+    means: Tensor
+    samples: Tensor
+    freedom: float
+
+    @classmethod
+    def of(cls, statistics: GaussianStatistics) -> Self:
+        """One eigendecomposition; every shrinkage is cheap after it."""
+        samples = statistics.samples
+        n = max(float(samples.sum()), 1e-300)
+        present = samples > 0
+        mean = statistics.sums.sum(1) / n
+        means = (statistics.sums / samples.where(present, 1) - mean[:, None]) * present
+        within = statistics.products - n * torch.outer(mean, mean) - (means * samples) @ means.T
+        scatter, basis = torch.linalg.eigh((within + within.T) / 2)
+        # what remains below rounding is no spread at all: logits of rank k_T < k_S, or a single sample per class
+        noise = statistics.products.diagonal().sum() * 2.0**-44
+        scatter = scatter.where(scatter > noise, 0)
+        return cls(mean, basis, scatter, basis.T @ means, samples, max(n - float(present.sum()), 1.0))
+
+    def oas(self) -> float:
+        """The oracle approximating shrinkage of Chen, Wiesel, Eldar and Hero (2010) towards a multiple of the identity."""
+        return float(oas(self.scatter.sum(), self.scatter.square().sum(), self.freedom, len(self.scatter)))
+
+    def variances(self, shrinkage: float) -> Tensor:
+        """The eigenvalues of Σ = (1 − ρ)·S + ρ·(tr S / k_S)·I, (k_S,)."""
+        floor = float(self.scatter.mean())
+        if floor <= 0:  # no class has two different samples: every direction counts the same
+            spread = float((self.means.square() * self.samples).sum()) / len(self.scatter)
+            return torch.full_like(self.scatter, spread / max(float(self.samples.sum()), 1e-300) or 1.0)
+        return ((1 - shrinkage) * self.scatter + shrinkage * floor) / self.freedom
+
+
+def oas(trace: Tensor, trace_of_square: Tensor, freedom: Tensor | float, size: int) -> Tensor:
+    """ρ = min(1, ((1 − 2/p)·tr S² + tr² S) / ((ν + 1 − 2/p)·(tr S² − tr² S / p))) with S = scatter / ν; 1 where S is 0."""
+    above = (1 - 2 / size) * trace_of_square + trace**2
+    below = (freedom + 1 - 2 / size) * (trace_of_square - trace**2 / size)
+    return torch.where(below > above, above / below.where(below > 0, 1), 1)
+
+
+def gaussian(
+    statistics: GaussianStatistics, shrinkage: Shrinkage = "oas", *, priors: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Bayes' rule for normal classes with means m_t and one covariance Σ: ω_t = Σ⁻¹(m_t − m), b_t = −½(m_t − m)ᵀω_t.
+
+    Args:
+        statistics: of the logits; any rank, any number of samples.
+        shrinkage: ρ above 0 and up to 1, how far Σ goes from the empirical covariance to a multiple of the identity; "oas"
+            computes it.
+        priors: add the logarithm of each class's share of the samples, as Bayes' rule has it; without, all classes weigh the
+            same, as in the paper's mappings.
+
+    Returns:
+        ω (k_S, k_T), m (k_S,) and b (k_T,), all float64: target logits are (z − m)·ω + b. A class without samples gets a
+        zero column and the mean of the other classes' b.
+
+    >>> statistics = GaussianStatistics(k_source=2, k_target=2)
+    >>> logits = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
+    >>> omega, mean, bias = gaussian(statistics.update(logits, torch.tensor([0, 0, 1, 1])), shrinkage=1.0)
+    >>> omega.tolist(), mean.tolist(), bias.tolist()
+    ([[1.0, -1.0], [-1.0, 1.0]], [1.0, 1.0], [-1.0, -1.0])
+    """
+    check_shrinkage(shrinkage)
+    fit = GaussianFit.of(statistics)
+    precise = fit.means / fit.variances(fit.oas() if shrinkage == "oas" else shrinkage)[:, None]
+    bias = -(fit.means * precise).sum(0) / 2
+    present = fit.samples > 0
+    bias = bias.where(present, bias[present].mean() if bool(present.any()) else 0.0)
+    if priors:
+        bias = bias + log_priors(fit.samples)
+    return fit.basis @ precise, fit.mean, bias
+
+
+def log_priors(samples: Tensor) -> Tensor:
+    """The logarithm of each class's share, with half a sample for a class that has none, (k_T,)."""
+    shares = samples.clamp_min(0.5)
+    return (shares / shares.sum()).log()
+
+
+def check_shrinkage(shrinkage: Shrinkage) -> None:
+    """Raise unless this is "oas" or a number above 0 and up to 1; at 0 the covariance of few samples has no inverse."""
+    if shrinkage != "oas" and (not isinstance(shrinkage, (int, float)) or not 0 < shrinkage <= 1):
+        raise ReprogramError(f"shrinkage {shrinkage!r} was given, but a number above 0 and up to 1, or 'oas', is expected")

@@ -1,0 +1,87 @@
+"""What can be called by a name (a mapping, a program, a model source, a data format): one record each, in one table.
+
+Other packages add their own: a module that registers when it is imported, named as an entry point of the group
+`reprogram`. Such modules are imported at the first look into any table, so what they add is there like what is built in.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from reprogram.errors import ReprogramError, unknown
+
+Record = TypeVar("Record")
+GROUP = "reprogram"
+
+
+class Registry(Mapping[str, Record], Generic[Record]):
+    """Records by name, in the order of their registration.
+
+    Args:
+        kind: what the names name, for messages: "mapping", "program".
+
+    >>> programs = Registry[int]("program")
+    >>> programs.register("padding", 1)
+    >>> programs["paddin"]
+    Traceback (most recent call last):
+    ...
+    reprogram.errors.ReprogramError: program 'paddin' is not known; did you mean 'padding'? (known: padding)
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._records: dict[str, Record] = {}
+
+    def register(self, name: str, record: Record) -> None:
+        """Add a record; a name can be taken once."""
+        if name in self._records:
+            raise ReprogramError(f"{self.kind} {name!r} is registered already; give yours another name")
+        self._records[name] = record
+
+    def __getitem__(self, name: str) -> Record:
+        """The record of a name, or the error that names the nearest one."""
+        load_plugins()
+        if name not in self._records:
+            raise unknown(self.kind, str(name), self._records)
+        return self._records[name]
+
+    def __contains__(self, name: object) -> bool:
+        load_plugins()
+        return name in self._records
+
+    def __iter__(self) -> Iterator[str]:
+        load_plugins()
+        return iter(list(self._records))
+
+    def __len__(self) -> int:
+        load_plugins()
+        return len(self._records)
+
+
+@cache
+def load_plugins() -> None:
+    """Import the modules that other packages have named in the entry point group `reprogram`, once."""
+    for point in entry_points(group=GROUP):
+        try:
+            point.load()
+        except ReprogramError:
+            raise
+        except Exception as error:
+            raise ReprogramError(
+                f"the plugin {point.name!r} ({point.value}) cannot be imported ({type(error).__name__}: {error}); "
+                "mend or uninstall the package that brings it"
+            ) from error
+
+
+def imported(reference: Any) -> Any:
+    """What a record refers to: the object itself, or `"module:name"`, which is imported only here.
+
+    >>> imported("math:floor")(2.5), imported(len)("ab")
+    (2, 2)
+    """
+    if not isinstance(reference, str):
+        return reference
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,1 @@
+"""A run: its one schema, its defaults, its folder."""

@@ -1,0 +1,1 @@
+"""f_pre: trained classifiers that stay exactly as they are, and where they come from."""

@@ -1,0 +1,311 @@
+"""`openclip:<model>/<tag>`: open_clip's models, with texts about the task's classes as their labels."""
+
+import importlib
+import importlib.util
+import json
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from reprogram.errors import ReprogramError, nearest, unknown
+from reprogram.files import read_json
+from reprogram.images.pictures import Interpolation
+from reprogram.sources.request import Request, Templates, extra_missing, first_line, unavailable
+from reprogram.sources.texts import DEFAULT_TEMPLATE, Texts, checked_templates, read_templates
+from reprogram.sources.torchvision_import import import_torchvision
+from reprogram.sources.vision_language import TextEncoder, VisionLanguage
+from reprogram.sources.weights import read_weights
+
+TEMPLATES = ("default", "imagenet80", "paper81")
+_CONFIG = "open_clip_config.json"
+_WEIGHTS = (
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.safetensors",
+    "open_clip_pytorch_model.bin",
+    "model.safetensors",
+)
+_FEEDING = ("mean", "std", "interpolation", "resize_mode")
+
+
+def import_open_clip() -> ModuleType:
+    """Import open_clip."""
+    import_torchvision()  # open_clip imports torchvision, so it must be importable first
+    try:
+        return importlib.import_module("open_clip")
+    except ModuleNotFoundError:
+        raise extra_missing("open_clip_torch", "clip") from None
+
+
+def list_openclip() -> list[str]:
+    """The models that open_clip has, each with the tags of its trained weights; nothing where it is not installed."""
+    if importlib.util.find_spec("open_clip") is None:
+        return []
+    open_clip = import_open_clip()
+    names: list[str] = []
+    for model in open_clip.list_models():
+        tags = open_clip.list_pretrained_tags_by_model(model)
+        names += [f"{model}/{tag}" for tag in tags] or [model]
+    return names
+
+
+def named_templates(templates: Templates) -> tuple[str, ...]:
+    """Templates by their name, from a file, or as they were given."""
+    if not isinstance(templates, (str, Path)):
+        return checked_templates(templates)
+    if templates == "default":
+        return (DEFAULT_TEMPLATE,)
+    if templates in TEMPLATES:
+        published = tuple(str(template("{}")) for template in import_open_clip().OPENAI_IMAGENET_TEMPLATES)
+        return checked_templates(published if templates == "imagenet80" else (DEFAULT_TEMPLATE, *published))
+    if "{}" in str(templates):
+        return checked_templates([str(templates)])
+    if not Path(templates).is_file():
+        raise unknown("set of templates", str(templates), (*TEMPLATES, "a file", "a list"))
+    return read_templates(Path(templates))
+
+
+def load_openclip(request: Request) -> VisionLanguage:
+    """Load one of them: embed the texts, keep the image tower, let the text tower go."""
+    if request.classes is None and not request.offline:
+        raise ReprogramError(
+            f"{request.name} has no labels of its own; give classes=[...] (reprogram fit takes them from --data)"
+        )
+    templates = named_templates("paper81" if request.templates is None else request.templates)
+    texts = Texts(request.classes or ("<your class>",), templates)
+    with _Source(request) as source:
+        tokenize = None if request.offline else source.tokenizer()
+        clip = source.build()
+        image_tower, scale = clip.visual, clip.logit_scale
+        del clip.visual
+        if tokenize is None:  # only asked what it is like
+            key, text = None, torch.zeros(len(texts), source.width)
+        else:
+            encoder = TextEncoder(clip, tokenize)
+            tokens = encoder.tokens(texts)
+            key, text = encoder.key(tokens), encoder.embed(tokens, request.progress)
+    feeding = _feeding(image_tower, request.name)
+    return VisionLanguage(
+        image_tower,
+        text,
+        texts,
+        logit_scale=scale,
+        mean=feeding.mean,
+        std=feeding.std,
+        input_size=feeding.input_size,
+        interpolation=feeding.interpolation,
+        text_key=key,
+        label_source=f"texts: {len(templates)} templates for each class" if request.offline else None,
+        spec={**source.spec, "classes": list(texts.classes), "templates": list(templates)},
+    )
+
+
+def load_text_encoder(
+    name: str, *, weights: str | Path | None = None, pretrained: bool = True, seed: int = 0
+) -> TextEncoder:
+    """Load the text tower of an `openclip:` model, to compare the meanings of label names with.
+
+    Args:
+        name: as for `load_frozen`, `openclip:` models only.
+        weights: as for `load_frozen`.
+        pretrained: as for `load_frozen`.
+        seed: as for `load_frozen`.
+    """
+    source, _, architecture = name.partition(":")
+    if source != "openclip":
+        raise ReprogramError(f"{name!r} has no text encoder; name a model such as openclip:ViT-B-32/openai")
+    request = Request(source, architecture, pretrained, None if weights is None else Path(weights))
+    with torch.random.fork_rng(devices=[]), _Source(request) as opened:
+        torch.default_generator.manual_seed(seed)
+        clip = opened.build()
+        del clip.visual
+        return TextEncoder(clip, opened.tokenizer())
+
+
+class _Source:
+    """Where a model comes from (open_clip's own list, a folder, or a configuration file), while it is being loaded."""
+
+    def __init__(self, request: Request) -> None:
+        self.request, self.open_clip = request, import_open_clip()
+        self.name, self.tag, self.pretrained_config = request.architecture, "", dict[str, Any]()
+        self.spec: dict[str, Any] = {}
+        self.folder: Path | None = None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        path = Path(request.architecture).expanduser()
+        if path.suffix == ".json" or (path / _CONFIG).is_file():
+            self._open_path(path)
+        else:
+            self._find_name()
+
+    def __enter__(self) -> "_Source":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _open_path(self, path: Path) -> None:
+        self.spec["name"] = f"openclip:{path.resolve()}"
+        content = read_json(path / _CONFIG if path.is_dir() else path, "CLIP configuration")
+        content = content if isinstance(content, dict) and "model_cfg" in content else {"model_cfg": content}
+        model = content["model_cfg"]
+        if not isinstance(model, dict) or not {"embed_dim", "vision_cfg", "text_cfg"} <= set(model):
+            raise ReprogramError(
+                f"{str(path)!r} is not a configuration of open_clip; it needs embed_dim, vision_cfg and text_cfg"
+            )
+        if path.is_dir():
+            self.folder = path
+        else:  # open_clip reads configurations of one's own from a folder alone
+            self._temporary = tempfile.TemporaryDirectory(prefix="reprogram-")
+            path = Path(self._temporary.name)
+            (path / _CONFIG).write_text(json.dumps(content), encoding="utf-8")
+        self.name, self.config = f"local-dir:{path}", model
+
+    def _find_name(self) -> None:
+        self.name, _, self.tag = self.request.architecture.partition("/")
+        known = self.open_clip.list_models()
+        if self.name not in known:
+            raise ReprogramError(
+                f"open_clip has no model {self.name!r}{nearest(self.name, known)} (list them with: reprogram models "
+                f"'openclip:*'), and it is neither a folder with {_CONFIG} nor a .json file"
+            )
+        self.config = self.open_clip.get_model_config(self.name)
+        if self.tag:
+            self.pretrained_config = self.open_clip.get_pretrained_cfg(self.name, self.tag)
+            if not self.pretrained_config:
+                tags = self.open_clip.list_pretrained_tags_by_model(self.name)
+                raise unknown(f"tag of openclip:{self.name}", self.tag, tags)
+
+    @property
+    def width(self) -> int:
+        """The width d of the embeddings."""
+        return int(self.config["embed_dim"])
+
+    def build(self) -> Any:
+        """The whole model with its weights."""
+        request = self.request
+        with _silent(), self._network():
+            path = None if request.offline and request.weights is None else self._weights_file()
+            try:
+                clip = self.open_clip.create_model(
+                    self.name,
+                    load_weights=False,
+                    pretrained_text=False,
+                    # OpenAI's weights were trained with another activation than the architecture of that name has
+                    force_quick_gelu=bool(self.pretrained_config.get("quick_gelu")),
+                    force_preprocess_cfg={key: self.pretrained_config.get(key) for key in _FEEDING},
+                )
+            except Exception as error:
+                raise unavailable(request.name, error, pretrained=False) from error
+            if path is not None:
+                self._fill(clip, path)
+        return clip
+
+    def tokenizer(self) -> Any:
+        """What turns texts into token numbers. CLIP's own vocabulary is inside open_clip; others are on the Hub."""
+        hub = self.config["text_cfg"].get("hf_tokenizer_name")
+        try:
+            with _silent(), self._network():
+                return self.open_clip.get_tokenizer(self.name)
+        except Exception as error:
+            raise ReprogramError(
+                f"the tokenizer of {self.request.name} ({hub or first_line(error)}) is not on this machine; connect to the "
+                "network and load the model once by its tag, or write openclip:FOLDER for a copy that holds it"
+            ) from error
+
+    @contextmanager
+    def _network(self) -> Iterator[None]:
+        """Let the Hub be asked only where the user asked for trained weights: some models have their tokenizer there."""
+        constants: Any = importlib.import_module("huggingface_hub.constants")
+        before = constants.HF_HUB_OFFLINE
+        fetching = self.request.pretrained and self.request.weights is None and not self.request.offline
+        constants.HF_HUB_OFFLINE = before or self.folder is not None or not fetching
+        try:
+            yield
+        finally:
+            constants.HF_HUB_OFFLINE = before
+
+    def _weights_file(self) -> Path | None:
+        request = self.request
+        if request.weights is not None:
+            if not request.weights.is_file():
+                read_weights(request.weights)  # says so
+            return request.weights
+        if not request.pretrained:
+            return None
+        if self.folder is not None:
+            found = [self.folder / name for name in _WEIGHTS if (self.folder / name).is_file()]
+            if not found:
+                raise ReprogramError(
+                    f"{str(self.folder)!r} holds no weights ({_WEIGHTS[0]}); put them there or give --weights"
+                )
+            return found[0]
+        if not self.tag:
+            tags = [] if self._temporary else self.open_clip.list_pretrained_tags_by_model(self.name)
+            named = f"name their tag, such as {request.name}/{tags[0]}, " if tags else ""
+            raise ReprogramError(
+                f"{request.name} does not say which weights; {named}give a file with --weights, "
+                "or take random weights with --no-pretrained"
+            )
+        try:
+            return Path(self.open_clip.download_pretrained(self.pretrained_config))
+        except Exception as error:
+            raise unavailable(request.name, error, pretrained=True) from error
+
+    def _fill(self, clip: nn.Module, path: Path) -> None:
+        """Load weights through open_clip, which knows the older and the foreign formats; no code in the file is run."""
+        try:
+            self.open_clip.load_checkpoint(clip, str(path), weights_only=True)
+        except Exception as error:
+            read_weights(path)  # says what is wrong with the file, if anything is
+            problem = [*str(error).split("\n\t"), first_line(error)][1].rstrip(". ")
+            raise ReprogramError(
+                f"the weights do not fit {self.request.name} ({problem[:200]}); give the state dict of that architecture"
+            ) from None
+
+
+@dataclass(frozen=True)
+class _Feeding:
+    input_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    interpolation: Interpolation
+
+
+def _feeding(image_tower: Any, name: str) -> _Feeding:
+    """How open_clip would prepare an image for this tower."""
+    config = image_tower.preprocess_cfg
+    sides = config["size"] if isinstance(config["size"], (tuple, list)) else (config["size"],) * 2
+    if sides[0] != sides[-1] or config["resize_mode"] not in ("shortest", "squash"):
+        raise ReprogramError(
+            f"{name} takes images of {sides[0]} x {sides[-1]} pixels, resized by {config['resize_mode']!r}, but squares "
+            "that are cropped or squashed are expected; choose another model"
+        )
+    smooth: Interpolation = "bilinear" if config["interpolation"] == "bilinear" else "bicubic"
+    cropped: Interpolation = "bilinear-crop" if smooth == "bilinear" else "bicubic-crop"
+    mean, std = (tuple(float(value) for value in config[key]) for key in ("mean", "std"))
+    return _Feeding(int(sides[0]), mean, std, cropped if config["resize_mode"] == "shortest" else smooth)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep open_clip's notes, which go to the root logger, off the terminal; what matters of them is an error of ours."""
+    root, sink = logging.getLogger(), logging.NullHandler()
+
+    def refuse(record: logging.LogRecord) -> bool:
+        return False
+
+    root.addHandler(sink)  # without any handler, the first note would install one for good
+    root.addFilter(refuse)
+    try:
+        yield
+    finally:
+        root.removeFilter(refuse)
+        root.removeHandler(sink)

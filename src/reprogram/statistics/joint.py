@@ -1,0 +1,248 @@
+"""J: what a stream of (source logits, target label) pairs says about the two label sets, as one k_S × k_T matrix.
+
+Every gradient-free mapping is a function of this matrix alone, and the matrix is a plain sum over samples. So it can be
+gathered in any order, in pieces, on many machines, and samples can be taken out of it again. Memory is O(k_S · k_T).
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from reprogram.errors import ReprogramError, unknown
+from reprogram.statistics.base import Sums, rearranged
+
+Kind = Literal["counts", "probabilities"]
+_DTYPES = {"counts": torch.int64, "probabilities": torch.float64}
+
+
+class JointStatistics(Sums):
+    """The sufficient statistic of all mappings: `matrix[s, t]` is the evidence for source label s on target class t.
+
+    Make one with `JointStatistics.counts` (BLM, ILM, FLM; Eq. 6 times n) or `JointStatistics.probabilities` (BLM+; Eq. 8
+    times n). The matrix is int64 or float64 whatever the precision of the logits, and it is a buffer.
+
+    Args:
+        kind: "counts" or "probabilities".
+        k_source: the number of source labels.
+        k_target: the number of target classes, also of absent ones.
+        top_k: how many source labels of a sample count.
+        moments: also gather the means and deviations of the source logits, for mappings that normalise them.
+        weighted: samples may carry weights, so that counts are float64 too.
+
+    Attributes:
+        matrix: (k_S, k_T) evidence.
+        samples: (k_T,) how many samples of each target class were counted, or their summed weights.
+        sums: (k_S, k_T) float64, with `moments`: the summed logits of each class.
+        squares: (k_S, k_T) float64, with `moments`: their summed squares.
+    """
+
+    header: ClassVar[str] = "joint_statistics"
+    matrix: Tensor
+    sums: Tensor
+    squares: Tensor
+
+    def __init__(
+        self,
+        kind: Kind,
+        k_source: int,
+        k_target: int,
+        top_k: int = 1,
+        *,
+        moments: bool = False,
+        weighted: bool = False,
+    ) -> None:
+        super().__init__()
+        if kind not in _DTYPES:
+            raise unknown("kind of statistics", kind, _DTYPES)
+        if k_source < 1 or k_target < 1:
+            raise ReprogramError(
+                f"k_S = {k_source} and k_T = {k_target} were given; both label sets need at least one label"
+            )
+        if not 1 <= top_k <= k_source:
+            raise ReprogramError(f"top_k = {top_k} was given, but it must lie between 1 and k_S = {k_source}")
+        self.kind, self.k_source, self.k_target, self.top_k = kind, k_source, k_target, top_k
+        self.moments, self.weighted = moments, weighted
+        evidence = torch.float64 if weighted else _DTYPES[kind]
+        self.register_buffer("matrix", torch.zeros(k_source, k_target, dtype=evidence))
+        self.register_buffer("samples", torch.zeros(k_target, dtype=torch.float64 if weighted else torch.int64))
+        if moments:
+            for name in ("sums", "squares"):
+                self.register_buffer(name, torch.zeros(k_source, k_target, dtype=torch.float64))
+
+    @classmethod
+    def counts(cls, k_source: int, k_target: int, **options: bool) -> Self:
+        """Count (argmax source label, target label) pairs: Eq. 6 and Algorithm 4.
+
+        The paper's appendix: three dogs and a cat, seen as two Cocker spaniels, an English springer, an Egyptian cat.
+
+        >>> seen = torch.eye(3)[[0, 0, 1, 2]]               # logits of x1..x4 over the three source labels
+        >>> cat, dog = 0, 1
+        >>> statistics = JointStatistics.counts(k_source=3, k_target=2)
+        >>> joint = statistics.update(seen, torch.tensor([dog, dog, dog, cat])).joint()
+        >>> joint[:, dog].tolist(), joint[:, cat].tolist()  # p(Y_T, Y_S | X_T)
+        ([0.5, 0.25, 0.0], [0.0, 0.0, 0.25])
+        >>> joint.sum(1).tolist()                           # p(Y_S | X_T)
+        [0.5, 0.25, 0.25]
+        """
+        return cls("counts", k_source, k_target, **options)
+
+    @classmethod
+    def probabilities(cls, k_source: int, k_target: int, top_k: int, **options: bool) -> Self:
+        """Add up the softmax probabilities of each sample's `top_k` source labels, not renormalised: Eq. 8, Algorithm 8.
+
+        >>> statistics = JointStatistics.probabilities(k_source=3, k_target=2, top_k=2)
+        >>> logits = torch.tensor([[0.7, 0.2, 0.1]]).log()
+        >>> statistics.update(logits, torch.tensor([1])).matrix.round(decimals=6).tolist()
+        [[0.0, 0.7], [0.0, 0.2], [0.0, 0.0]]
+        """
+        return cls("probabilities", k_source, k_target, top_k, **options)
+
+    def joint(self) -> Tensor:
+        """The estimate of p(Y_T, Y_S | X_T), (k_S, k_T) float64: the matrix over n (Eq. 6, Eq. 8)."""
+        return self.matrix.double() / max(self.n, 1)
+
+    @torch.no_grad()
+    @override
+    def update(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Self:
+        """Count a batch of any size.
+
+        Args:
+            logits: (N, k_S) source logits in any floating type. Equal logits are ranked by their index.
+            targets: (N,) integer target labels below k_T.
+            weights: (N,) weights of the samples, for statistics made with `weighted`.
+        """
+        logits = self._checked_logits(logits)
+        targets = self._checked_targets(targets, len(logits))
+        weights = self._checked_weights(weights, len(logits), self.weighted)
+        if self.moments:
+            self._add_moments(logits.double(), targets, weights)
+        return self._add(*self.evidence(logits), targets, weights)
+
+    def evidence(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The `top_k` source labels of each sample and what each of them adds to J: two tables (N, top_k)."""
+        if self.kind == "counts":
+            labels = logits.argmax(1, keepdim=True)
+            return labels, torch.ones_like(labels)
+        top, labels = _stable_top_k(logits, self.top_k)
+        return labels, (top.double() - logits.double().logsumexp(1, keepdim=True)).exp()
+
+    @torch.no_grad()
+    def update_top_k(
+        self, indices: Tensor, probabilities: Tensor | None, targets: Tensor, weights: Tensor | None = None
+    ) -> Self:
+        """Count a batch of answers that come as ranked lists, as an API gives them.
+
+        Args:
+            indices: (N, k) source labels of each answer; −1 marks an empty place.
+            probabilities: (N, k) their probabilities; counts need none and then take the first label as the best one.
+            targets: (N,) integer target labels.
+            weights: (N,) weights of the samples, for statistics made with `weighted`.
+
+        Of each answer the best `top_k` labels count (one for counts); a shorter answer counts as far as it goes.
+        """
+        if indices.ndim != 2 or (probabilities is not None and probabilities.shape != indices.shape):
+            shapes = f"{tuple(indices.shape)} and {None if probabilities is None else tuple(probabilities.shape)}"
+            raise ReprogramError(f"indices and probabilities have shapes {shapes}, but both must be (N, k)")
+        if self.moments:
+            raise ReprogramError("ranked answers hold no full logits, which normalising needs; use normalize = 'none'")
+        if indices.is_floating_point():
+            raise ReprogramError(f"source labels are {indices.dtype}, but integers are expected")
+        indices = indices.to(self.matrix.device, torch.int64)
+        targets = self._checked_targets(targets, len(indices))
+        weights = self._checked_weights(weights, len(indices), self.weighted)
+        if indices.numel() and not (int(indices.min()) >= -1 and int(indices.max()) < self.k_source):
+            raise ReprogramError(
+                f"source labels from {int(indices.min())} to {int(indices.max())} were given, "
+                f"but 0 to {self.k_source - 1} (or -1 for none) is expected"
+            )
+        if probabilities is None:
+            if self.kind == "probabilities":
+                raise ReprogramError(
+                    "no probabilities were given, but these statistics add them up; give them or use counts"
+                )
+            scores = torch.arange(indices.shape[1], 0, -1, device=indices.device).double().expand_as(indices)
+        else:
+            scores = probabilities.to(self.matrix.device).double()
+            if not bool(((scores >= 0) & (scores <= 1 + 1e-6)).logical_or(indices < 0).all()):
+                raise ReprogramError("probabilities outside [0, 1] were given; pass softmax outputs, not logits")
+        scores, order = _stable_top_k(scores.masked_fill(indices < 0, -1.0), min(self.top_k, indices.shape[1]))
+        labels = indices.gather(1, order)
+        evidence = torch.ones_like(labels) if self.kind == "counts" else scores
+        return self._add(labels, evidence, targets, weights, ranked=True)
+
+    @override
+    def with_classes(self, kept: Sequence[int | None]) -> Self:
+        fresh = type(self)(**{**self.config(), "k_target": len(kept)}).to(self.samples.device)
+        for name, part in self.named_buffers():
+            fresh.get_buffer(name).copy_(rearranged(part, kept, dim=part.ndim - 1))
+        return fresh
+
+    @override
+    def config(self) -> dict[str, Any]:
+        optional = {name: True for name in ("moments", "weighted") if getattr(self, name)}
+        shape = {"kind": self.kind, "k_source": self.k_source, "k_target": self.k_target, "top_k": self.top_k}
+        return {**shape, **optional}
+
+    def moments_of_logits(self) -> tuple[Tensor, Tensor]:
+        """The mean and the deviation of each source logit over all samples, both (k_S,) float64."""
+        if not self.moments:
+            raise ReprogramError("these statistics hold no means of the logits; make them with moments=True")
+        n = max(float(self.samples.sum()), 1e-300)
+        return mean_and_deviation(n, self.sums.sum(1), self.squares.sum(1))
+
+    @override
+    def _possible(self, left: dict[str, Tensor]) -> bool:
+        rounding = self.matrix.double() * self.samples * 2.0**-52  # what so many float64 additions may have left
+        gone = left["samples"] == 0
+        if bool((left["matrix"].double() < -rounding).any()):
+            return False
+        left["matrix"][(left["matrix"].double() <= rounding) | gone] = 0
+        for name in ("sums", "squares"):
+            if name in left:
+                left[name][:, gone] = 0
+        return True
+
+    def _add(
+        self, labels: Tensor, evidence: Tensor, targets: Tensor, weights: Tensor | None, *, ranked: bool = False
+    ) -> Self:
+        columns = targets[:, None].expand_as(labels)
+        if weights is not None:
+            evidence = evidence * weights[:, None]
+        if ranked:  # as answers that come in lists may have empty places
+            present = labels >= 0
+            labels, columns, evidence = labels[present], columns[present], evidence[present]
+        # index_put_ sorts on CUDA and runs in order on the CPU: the same sum every time, unlike atomic additions
+        self.matrix.index_put_((labels, columns), evidence.to(self.matrix.dtype), accumulate=True)
+        self._count(targets, weights)
+        return self
+
+    def _add_moments(self, logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        # One product with the class memberships is the same sum every time, unlike atomic additions
+        members = torch.zeros(len(logits), self.k_target, dtype=torch.float64, device=logits.device)
+        members[torch.arange(len(targets), device=targets.device), targets] = 1.0 if weights is None else weights
+        self.sums += logits.T @ members
+        self.squares += logits.square().T @ members
+
+
+def mean_and_deviation(n: float | Tensor, sums: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of values by their number, their sum and the sum of their squares; 0 for constant ones."""
+    mean, square = sums / n, squares / n
+    variance = square - mean**2
+    # below this, float32 logits cannot differ by more than their rounding: the logit is constant
+    return mean, variance.where(variance > 1e-12 * square, 0).sqrt()
+
+
+def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row with their indices; among equal values at the edge the lowest index wins.
+
+    `torch.topk` leaves open which of several equal values it returns, so rows with a tie at the edge are sorted.
+    """
+    top, indices = values.topk(k, dim=1)
+    tied = (values >= top[:, -1:]).sum(1) > k
+    if bool(tied.any()):
+        order = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+        top[tied], indices[tied] = values[tied].gather(1, order), order
+    return top, indices

@@ -1,0 +1,1 @@
+"""`fit`: one loop for every program and mapping."""

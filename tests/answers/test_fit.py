@@ -1,0 +1,252 @@
+"""Mappings from files of answers: the sharding and the place of work do not matter, and predictions follow the formula."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from reprogram import EvidenceWarning, JointStatistics, ReprogramError, make_mapping
+from reprogram.answers.fit import fit_files
+from reprogram.answers.labels import rank_weights
+from reprogram.answers.mapping import SavedMapping
+from reprogram.answers.parallel import Engine
+from reprogram.statistics.gaussian import GaussianStatistics
+
+N, K_SOURCE, CLASSES = 240, 12, ["ant", "bee", "cow"]
+SIZES = (1, 60, 2, 100, 7, 30, 40)
+METHODS = {
+    "blm": {},
+    "blm+": {"top_k": 4},
+    "blm+ standardised": {"top_k": 4, "normalize": "standardise"},
+    "gaussian": {},
+    "rlm": {},
+}
+
+
+def rows(seed=0):
+    rng = np.random.default_rng(seed)
+    targets = rng.integers(0, 3, N)
+    logits = rng.normal(size=(N, K_SOURCE)) + 2 * np.eye(3, K_SOURCE)[targets]
+    return logits, targets
+
+
+def write(folder, sizes):
+    """The same rows, cut into shards of these sizes and of different formats."""
+    folder.mkdir()
+    logits, targets = rows()
+    start = 0
+    for number, size in enumerate(sizes):
+        part, labels = logits[start : start + size], [CLASSES[t] for t in targets[start : start + size]]
+        if number % 3 == 1:
+            lines = [json.dumps({"label": y, "logits": z.tolist()}) for z, y in zip(part, labels, strict=True)]
+            (folder / f"{number}.jsonl").write_text("\n".join(lines))
+        else:
+            np.savez(folder / f"{number}.npz", logits=part, label=labels)
+        start += size
+    assert start == N
+    return folder
+
+
+def same(one, other):
+    """Integers exactly, floats to 1e-12, and the same outcome."""
+    assert one.held_out == other.held_out
+    assert one.sets == other.sets
+    assert torch.equal(one.samples, other.samples)
+    states = one.mapping.state_dict(), other.mapping.state_dict()
+    assert list(states[0]) == list(states[1])
+    for key, value in states[0].items():
+        if key.startswith("statistics.") and value.dtype == torch.float64:
+            torch.testing.assert_close(value, states[1][key], rtol=1e-12, atol=1e-12)
+        elif value.is_floating_point():
+            torch.testing.assert_close(value, states[1][key], rtol=1e-6, atol=1e-7)
+        else:
+            assert torch.equal(value, states[1][key])
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    root = tmp_path_factory.mktemp("shards")
+    return write(root / "one", [N]), write(root / "seven", SIZES)
+
+
+@pytest.mark.parametrize("case", METHODS)
+def test_the_sharding_does_not_matter(case, shards, tmp_path):
+    one, seven = (fit_files(folder, case.split()[0], **METHODS[case]) for folder in shards)
+    same(one, seven)
+    assert 20 < one.held_out.rows < 80
+    seven.save(tmp_path / "saved")
+    same(one, SavedMapping.load(tmp_path / "saved"))
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_statistics_agree_wherever_they_are_gathered(shards, tmp_path):
+    """One shard, seven uneven ones, seven in two processes, seven on a real Ray, and seven saved, loaded and merged."""
+    ray = pytest.importorskip("ray")
+    one, seven = shards
+    logits, targets = (torch.from_numpy(part) for part in rows())
+    with Engine("local", processes=2) as processes, Engine("ray", processes=1) as cluster:
+        for name, options in (("blm+", {"top_k": 4}), ("gaussian", {})):
+            whole = fit_files(one, name, **options)
+            same(whole, fit_files(seven, name, engine=processes, **options))
+            same(whole, fit_files(seven, name, engine=cluster, **options))
+            total = whole.mapping.gather()
+            for number, part in enumerate(logits.split(list(SIZES))):
+                start = sum(SIZES[:number])
+                fresh = whole.mapping.gather().update(part, targets[start : start + len(part)])
+                fresh.save(tmp_path / f"{name}-{number}")
+                total.merge(type(fresh).load(tmp_path / f"{name}-{number}"))
+            assert isinstance(total, GaussianStatistics if name == "gaussian" else JointStatistics)
+            for key, value in total.state_dict().items():
+                torch.testing.assert_close(value, whole.mapping.statistics.state_dict()[key], rtol=1e-12, atol=1e-12)
+        assert ray.is_initialized()
+    assert not ray.is_initialized()  # the engine ends the cluster that it started
+
+
+def test_the_held_out_rows_are_not_in_the_mapping_they_measure(shards):
+    logits, targets = (torch.from_numpy(part) for part in rows())
+    saved = fit_files(shards[0], "blm", holdout=0.3)
+    assert saved.mapping.statistics.n == N  # the saved one is estimated from all rows
+    again = fit_files(shards[0], "blm", holdout=0.3, seed=1)
+    assert again.held_out != saved.held_out
+    nothing = fit_files(shards[0], "blm", holdout=0)
+    assert nothing.held_out is None
+    whole = make_mapping("blm", [f"label {i}" for i in range(K_SOURCE)], CLASSES)
+    whole.estimate(whole.gather().update(logits, targets))
+    assert torch.equal(nothing.mapping.weights, whole.weights)
+    assert torch.equal(saved.mapping.weights, whole.weights)
+    apart = fit_files(shards[0], "blm", test=shards[1])
+    right = int((whole(logits.double()).double().softmax(1).argmax(1) == targets).sum())
+    assert (apart.held_out.rows, apart.held_out.correct) == (N, right)
+    assert apart.mapping.statistics.n == N
+
+
+def test_rows_of_the_split_test_never_enter(tmp_path):
+    logits, targets = rows()
+    split = ["test" if row % 4 == 0 else "train" for row in range(N)]
+    np.savez(tmp_path / "a.npz", logits=logits, label=targets, split=split)
+    saved = fit_files(tmp_path / "a.npz", "blm")
+    assert saved.held_out.rows == 60
+    assert saved.mapping.statistics.n == 180
+    assert saved.sets.classes == ("0", "1", "2")
+
+
+def test_auto_chooses_by_leave_one_out(shards):
+    saved = fit_files(shards[1], "auto")
+    assert saved.mapping.name in ("blm", "blm+", "gaussian", "flm")
+    assert saved.notes[0].startswith(f"chosen {saved.mapping.name}")
+    assert saved.held_out.accuracy > 0.7
+
+
+ANSWERS = [
+    ("cat", [("Tabby", 0.9), ("Fur", 0.5)]),
+    ("dog", [("Snout", 0.8), ("Fur", 0.6)]),
+    ("dog", [("Collar", None), ("Snout", None)]),
+    ("cat", [("Fur", 0.7), ("Tabby", 0.7)]),
+    ("dog", []),
+]
+
+
+@pytest.fixture
+def answers(tmp_path):
+    lines = [
+        json.dumps({"label": label, "labels": [{"name": name, "score": score} for name, score in answer]})
+        for label, answer in ANSWERS
+    ]
+    (tmp_path / "answers.jsonl").write_text("\n".join(lines))
+    return tmp_path / "answers.jsonl"
+
+
+def test_top_k_answers_are_counted_and_classified_as_documented(answers):
+    saved = fit_files(answers, "blm+", holdout=0, top_k=2)
+    assert saved.sets.source_labels == ("Collar", "Fur", "Snout", "Tabby")
+    first, second = rank_weights(2)
+    expected = [[0, first], [0.5 + 0.7, 0.6], [0, 0.8 + second], [0.9 + 0.7, 0]]
+    torch.testing.assert_close(saved.mapping.statistics.matrix, torch.tensor(expected, dtype=torch.float64))
+    assert saved.notes == ("1 answers lack scores and were weighed by rank",)
+    omega = saved.mapping.weights.double()
+    found = saved.predict([[("Fur", 0.5), ("Tabby", 0.25), ("Sofa", 0.9)], ["Collar", "Fur"], ["Sofa"], []])
+    scores = [0.5 * omega[1] + 0.25 * omega[3], first * omega[0] + second * omega[1]]
+    for row, score in enumerate(scores):
+        torch.testing.assert_close(found.shares[row], score / score.sum())
+    assert found.labels == ["cat", "dog", "dog", "dog"]  # the last two by frequency: three dogs, two cats
+    assert found.by_frequency.tolist() == [False, False, True, True]
+    assert found.unseen.tolist() == [1, 0, 1, 0]
+
+
+def test_counts_take_the_best_known_label_of_each_answer(answers):
+    saved = fit_files(answers, "blm", holdout=0)
+    assert saved.mapping.statistics.matrix.tolist() == [[0, 1], [1, 0], [0, 1], [1, 0]]
+    saved = fit_files(answers, "blm", holdout=0, source_labels=["Fur", "Snout"])
+    assert saved.mapping.statistics.matrix.tolist() == [[2, 0], [0, 2]]
+    assert "3 labels in answers are not among the source labels" in saved.notes[1]
+
+
+def test_a_mapping_from_logits_reads_the_top_k_answers_of_the_same_model(shards):
+    saved = fit_files(shards[0], "blm+", top_k=4, holdout=0)
+    assert saved.predict([[(0, 0.9)], [("label 1", 0.9)]]).labels == ["ant", "bee"]
+    assert fit_files(shards[0], "blm").predict(rows()[0][:5]).shares.shape == (5, 3)
+
+
+def test_a_class_without_rows_is_warned_about(answers):
+    with pytest.warns(EvidenceWarning, match="emu"):
+        saved = fit_files(answers, "blm", holdout=0, classes=["cat", "dog", "emu"])
+    assert saved.samples.tolist() == [2, 3, 0]
+
+
+def test_mistakes_are_one_sentence(answers, shards, tmp_path):
+    cases = [
+        ((answers, "gaussian"), {}, "needs all logits"),
+        ((answers, "blm"), {"normalize": "centre"}, "needs all logits"),
+        ((answers, "auto"), {}, "needs all logits"),
+        ((answers, "linear"), {}, "learned by gradient"),
+        ((answers, "blmm"), {}, "did you mean 'blm'"),
+        ((answers, "blm"), {"classes": ["cat", "bird"]}, "row 2 of .*answers.jsonl' has the label 'dog'"),
+        ((answers, "blm"), {"source_labels": ["Car", "Bus"]}, "no label of the answers"),
+        ((answers, "blm"), {"scores": "percent"}, "the highest is 0.9"),
+        ((answers, "blm"), {"holdout": 1.0}, "below 1"),
+        ((answers, "blm"), {"holdout": 0.5, "test": answers}, "both given"),
+        (([answers, shards[0]], "blm"), {}, "shards of one model"),
+        ((shards[0], "blm"), {"source_labels": ["a", "b"]}, "2 source labels were given, but .* 12 logits"),
+        ((shards[0], "blm"), {"classes": ["a", "b", "a"]}, "'a' more than once"),
+        ((shards[0], "auto"), {"smoothing": 2.0}, "by itself"),
+    ]
+    for arguments, options, message in cases:
+        with pytest.raises(ReprogramError, match=message) as raised:
+            fit_files(*arguments, **options)
+        assert "\n" not in str(raised.value)
+    with pytest.raises(ReprogramError, match="does not exist"):
+        SavedMapping.load(tmp_path)
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(ReprogramError, match="exists and is not a mapping"):
+        fit_files(answers, "blm", holdout=0).save(tmp_path)
+
+
+def test_a_damaged_mapping_is_refused(answers, tmp_path):
+    saved = fit_files(answers, "blm", holdout=0)
+    saved.save(tmp_path / "m")
+    saved.save(tmp_path / "m")  # a mapping may be replaced
+    content = json.loads((tmp_path / "m" / "mapping.json").read_text())
+    for change in ({"kind": "other"}, {"classes": ["a"]}, {"mapping": {"name": "linear", "seed": 0}}):
+        (tmp_path / "m" / "mapping.json").write_text(json.dumps(content | change))
+        with pytest.raises(ReprogramError):
+            SavedMapping.load(tmp_path / "m")
+
+
+def test_rows_without_names_are_held_out_one_by_one(tmp_path):
+    """Many images get the very same answer; with all its copies on one side, the other would know nothing of it."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / "anonymous.jsonl"
+    lines = []
+    for _ in range(600):
+        label = int(rng.integers(0, 3))
+        answer = label if rng.random() < 0.8 else int(rng.integers(0, 3))
+        lines.append(json.dumps({"label": f"class {label}", "topk_labels": [f"thing {answer}"]}))
+    path.write_text("\n".join(lines))
+    saved = fit_files(path, "blm")
+    assert 80 < saved.held_out.rows < 160
+    assert saved.held_out.accuracy > 0.7
+    for number, (start, stop) in enumerate(((0, 7), (7, 400), (400, 600))):
+        (tmp_path / f"cut{number}.jsonl").write_text("\n".join(lines[start:stop]))
+    cut = fit_files(sorted(tmp_path.glob("cut*.jsonl")), "blm")
+    assert (cut.held_out.rows, cut.held_out.correct) == (saved.held_out.rows, saved.held_out.correct)

@@ -1,0 +1,124 @@
+"""Shards of logits from images: the model's own numbers, whole or not there, continued after a kill."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import reprogram.answers.write
+from reprogram import ReprogramError, load_data, load_frozen
+from reprogram.answers.shards import find_shards, read_blocks
+from reprogram.answers.write import write_logits
+from reprogram.programs.base import Padding, Resize
+
+
+@pytest.fixture(scope="module")
+def frozen():
+    return load_frozen("timm:test_resnet", pretrained=False)
+
+
+@pytest.fixture(scope="module")
+def data(shapes):
+    return load_data(str(shapes))
+
+
+def resized(frozen):
+    return Resize(64, mean=frozen.mean, std=frozen.std)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("form", ["npz", "parquet"])
+def test_the_shards_hold_the_answers_of_the_model(form, frozen, data, tmp_path):
+    program = resized(frozen)
+    manifest = write_logits(program, frozen, data, tmp_path / "s", form=form, shard_size=50, batch_size=16)
+    names = [f"test-00000.{form}", f"train-00000.{form}", f"train-00001.{form}"]
+    assert [path.name for path in find_shards(tmp_path / "s")] == names
+    assert [manifest["shards"][name]["rows"] for name in names] == [30, 50, 46]
+    (block,) = read_blocks(tmp_path / "s" / names[0])
+    with torch.no_grad():
+        expected = frozen(program(data.test.pixels(64, program.interpolation)))
+    torch.testing.assert_close(torch.from_numpy(np.array(block.logits)), expected, rtol=1e-4, atol=1e-5)
+    assert block.labels == [data.classes[label] for label in data.test.labels]
+    assert block.images == data.test.names
+    assert block.splits == ["test"] * 30
+    assert (manifest["classes"], manifest["source_labels"]) == (list(data.classes), frozen.labels)
+
+
+def test_an_interrupted_call_continues_to_the_same_bytes(frozen, data, tmp_path, monkeypatch):
+    def call(folder, **options):
+        return write_logits(resized(frozen), frozen, data, folder, shard_size=40, **options)
+
+    call(tmp_path / "whole")
+    written = []
+
+    def killed(path, columns, write=reprogram.answers.write.write_shard):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(path.name)
+        write(path, columns)
+
+    monkeypatch.setattr(reprogram.answers.write, "write_shard", killed)
+    with pytest.raises(KeyboardInterrupt):
+        call(tmp_path / "cut")
+    assert len(json.loads((tmp_path / "cut" / "manifest.json").read_text())["shards"]) == 2
+    (tmp_path / "cut" / ".train-00002.npz.99.tmp").write_bytes(b"half")  # what a kill in the middle of a file leaves
+    (tmp_path / "cut" / written[0]).write_bytes(b"damaged")
+    written.clear()
+    monkeypatch.setattr(reprogram.answers.write, "write_shard", lambda *a, w=killed.__defaults__[0]: written.append(w(*a)))
+    call(tmp_path / "cut")
+    assert contents(tmp_path / "cut").keys() == contents(tmp_path / "whole").keys()
+    for name, content in contents(tmp_path / "whole").items():
+        if name != "manifest.json":
+            assert contents(tmp_path / "cut")[name] == content
+    assert len(written) == 3  # of four shards one was whole
+    call(tmp_path / "cut")
+    assert len(written) == 3
+
+
+def test_the_cache_and_the_program_change_what_they_should(frozen, data, tmp_path):
+    program = resized(frozen)
+    plain = write_logits(program, frozen, data, tmp_path / "plain", split="test")
+    cached = write_logits(program, frozen, data, tmp_path / "cached", split="test", cache=tmp_path / "cache")
+    assert plain["shards"] == cached["shards"]
+    padding = Padding(64, 32, mean=frozen.mean, std=frozen.std)
+    other = write_logits(padding, frozen, data, tmp_path / "padded", split="test")
+    assert other["shards"] != plain["shards"]
+    with pytest.raises(ReprogramError, match="made with another program"):
+        write_logits(padding, frozen, data, tmp_path / "plain", split="test")
+    with pytest.raises(ReprogramError, match="made with another"):
+        write_logits(program, frozen, data, tmp_path / "plain", split="all")
+
+
+def test_bad_images_are_named_or_left_out(frozen, tmp_path):
+    from conftest import draw_folder
+
+    folder = draw_folder(tmp_path / "set", per_class=6)
+    (folder / "disc" / "003.png").write_bytes(b"")
+    data = load_data(str(folder))
+    for cache in (None, tmp_path / "cache"):
+        with pytest.raises(ReprogramError, match=r"003.png"):
+            write_logits(resized(frozen), frozen, data, tmp_path / "out", cache=cache)
+        assert not (tmp_path / "out").exists()
+        manifest = write_logits(
+            resized(frozen), frozen, data, tmp_path / f"skip-{cache is None}", cache=cache, skip_bad=True
+        )
+        assert sum(shard["rows"] for shard in manifest["shards"].values()) == 17
+
+
+def test_mistakes(frozen, data, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
+    (tmp_path / "file").touch()
+    for folder, options, message in (
+        ("full", {}, "is not empty"),
+        ("file", {}, "is a file"),
+        ("new", {"split": "val"}, "no val split"),
+        ("new", {"split": "some"}, "train, val, test or all"),
+    ):
+        with pytest.raises(ReprogramError, match=message):
+            write_logits(resized(frozen), frozen, data, tmp_path / folder, **options)
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,180 @@
+"""The Gaussian mapping against a literal numpy transcription, and its sums against brute force."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oracle
+from reprogram.errors import EvidenceWarning, ReprogramError
+from reprogram.mappings.base import make_mapping
+from reprogram.mappings.gaussian import gaussian
+from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
+
+fast = settings(deadline=None, derandomize=True, max_examples=40)
+
+
+def drawn(seed, n, k_source, k_target, rank=None):
+    """Logits of a given rank with class-dependent means, and labels that leave no class out."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % k_target
+    rank = rank or k_source
+    features = rng.normal(size=(n, rank)) + 2 * rng.normal(size=(k_target, rank))[labels]
+    logits = features @ rng.normal(size=(rank, k_source)) + rng.normal(size=k_source)
+    return logits.astype(np.float32), labels
+
+
+def counted(logits, labels, k_target):
+    statistics = GaussianStatistics(logits.shape[1], k_target)
+    return statistics.update(torch.from_numpy(logits), torch.from_numpy(labels))
+
+
+@fast
+@given(
+    seed=st.integers(0, 999),
+    n=st.integers(6, 60),
+    k_source=st.integers(2, 12),
+    k_target=st.integers(2, 5),
+    shrinkage=st.sampled_from(["oas", 0.05, 0.5, 1.0]),
+    priors=st.booleans(),
+)
+def test_agrees_with_the_literal_transcription(seed, n, k_source, k_target, shrinkage, priors):
+    logits, labels = drawn(seed, n, k_source, k_target)
+    omega, mean, bias = gaussian(counted(logits, labels, k_target), shrinkage, priors=priors)
+    scores = (torch.from_numpy(logits).double() - mean) @ omega + bias
+    expected = oracle.gaussian_scores(logits, labels, k_target, logits, shrinkage, priors)
+    np.testing.assert_allclose(scores.numpy(), expected, rtol=1e-7, atol=1e-7 * np.abs(expected).max())
+
+
+def test_a_large_sample_finds_the_known_posterior():
+    rng = np.random.default_rng(0)
+    means, labels = np.array([[0.0, 0.0], [2.0, 1.0]]), np.arange(40_000) % 2
+    covariance = np.array([[1.0, 0.6], [0.6, 2.0]])
+    logits = (means[labels] + rng.multivariate_normal([0, 0], covariance, len(labels))).astype(np.float32)
+    omega, mean, bias = gaussian(counted(logits, labels, 2))
+    points = torch.tensor([[0.0, 0.0], [1.0, 0.5], [2.0, 1.0], [-1.0, 3.0]], dtype=torch.float64)
+    found = ((points - mean) @ omega + bias).softmax(1)[:, 1]
+    precision = np.linalg.inv(covariance)
+    distance = [np.einsum("nd,de,ne->n", points.numpy() - m, precision, points.numpy() - m) for m in means]
+    np.testing.assert_allclose(found, 1 / (1 + np.exp((distance[1] - distance[0]) / 2)), atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("n", "k_source", "k_target", "rank"),
+    [(20, 60, 4, None), (200, 60, 4, 10), (5, 40, 5, None), (3, 7, 3, 2), (1, 5, 2, None), (12, 6, 2, 1)],
+)
+@pytest.mark.parametrize("shrinkage", ["oas", 1e-3])
+def test_few_samples_and_deficient_ranks_stay_finite_and_classify_what_they_saw(n, k_source, k_target, rank, shrinkage):
+    logits, labels = drawn(1, n, k_source, k_target, rank)
+    omega, mean, bias = gaussian(counted(logits, labels, k_target), shrinkage)
+    scores = (torch.from_numpy(logits).double() - mean) @ omega + bias
+    assert scores.isfinite().all()
+    if n <= k_target or k_source >= 40:
+        assert scores.argmax(1).tolist() == labels.tolist()
+
+
+def test_equal_logits_say_nothing_and_break_nothing():
+    statistics = GaussianStatistics(3, 2).update(torch.full((4, 3), 7.5), torch.tensor([0, 1, 0, 1]))
+    omega, _, bias = gaussian(statistics)
+    assert omega.abs().max() < 1e-6
+    assert bias.isfinite().all()
+
+
+def test_in_the_span_of_the_features_it_is_the_same_mapping():
+    logits, labels = drawn(3, 80, 30, 4, rank=6)
+    centred = torch.from_numpy(logits).double()
+    span = torch.linalg.svd(centred, full_matrices=False).Vh[:7].T.contiguous()
+    names, classes = [f"s{i}" for i in range(30)], list("abcd")
+    inside = make_mapping("gaussian", names, classes, span=span, shrinkage=0.2)
+    inside.estimate(inside.gather().update(torch.from_numpy(logits), torch.from_numpy(labels)))
+    ratio = 0.2 / 0.8 * 30 / 7  # the target is the mean variance per label, or per dimension of the span
+    plain = counted(logits, labels, 4)
+    omega, mean, bias = gaussian(plain, ratio / (1 + ratio))
+    expected = ((centred - mean) @ omega + bias) / (1 + ratio) / 0.8
+    torch.testing.assert_close(inside(torch.from_numpy(logits)).double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_too_many_labels_are_refused_with_the_way_out():
+    with pytest.raises(ReprogramError, match=r"32157 source labels needs a covariance of 8 GB; give it at most .* or blm\+"):
+        make_mapping("gaussian", [str(i) for i in range(32157)], ["a", "b"])
+    assert LARGEST_COVARIANCE >= 1000
+
+
+@fast
+@given(seed=st.integers(0, 999), cuts=st.lists(st.integers(0, 40), max_size=5))
+def test_chunks_merge_and_subtract_like_the_whole(seed, cuts):
+    logits, labels = drawn(seed, 40, 6, 3)
+    whole = counted(logits, labels, 3)
+    edges = [0, *sorted(cuts), 40]
+    parts = [counted(logits[a:b], labels[a:b], 3) for a, b in itertools.pairwise(edges)]
+    merged = GaussianStatistics(6, 3)
+    for part in reversed(parts):
+        merged.merge(part)
+    rest = whole.copy().subtract(parts[0])
+    expected = counted(logits[edges[1] :], labels[edges[1] :], 3)
+    for name, value in whole.named_buffers():
+        torch.testing.assert_close(merged.get_buffer(name), value, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(rest.get_buffer(name), expected.get_buffer(name), rtol=1e-10, atol=1e-9)
+
+
+def test_save_load_and_the_kinds_do_not_mix(tmp_path):
+    logits, labels = drawn(0, 20, 6, 3)
+    whole = counted(logits, labels, 3)
+    whole.save(tmp_path / "g.safetensors")
+    again = GaussianStatistics.load(tmp_path / "g.safetensors")
+    for name, value in whole.named_buffers():
+        assert torch.equal(again.get_buffer(name), value)
+    with pytest.raises(ReprogramError, match="cannot be combined"):
+        whole.merge(GaussianStatistics(6, 4))
+    with pytest.raises(ReprogramError, match="do not contain all samples"):
+        counted(logits[:3], labels[:3], 3).subtract(whole)
+
+
+def test_weights_of_samples_count_as_repetitions():
+    logits, labels = drawn(0, 20, 6, 3)
+    times = np.arange(20) % 3
+    repeated = counted(logits.repeat(times, 0), labels.repeat(times), 3)
+    weighted = GaussianStatistics(6, 3).update(
+        torch.from_numpy(logits), torch.from_numpy(labels), torch.from_numpy(times * 1.0)
+    )
+    for name, value in repeated.named_buffers():
+        torch.testing.assert_close(weighted.get_buffer(name), value, rtol=1e-12, atol=1e-12)
+
+
+def test_a_class_without_samples_is_left_at_the_average_with_a_warning():
+    logits, labels = drawn(0, 30, 5, 2)
+    mapping = make_mapping("gaussian", list("vwxyz"), ["a", "b", "unseen"])
+    gathered = mapping.gather().update(torch.from_numpy(logits), torch.from_numpy(labels))
+    with pytest.warns(EvidenceWarning, match="no evidence for target class 'unseen'"):
+        mapping.estimate(gathered)
+    assert mapping.weights[:, 2].abs().max() == 0
+    assert set(mapping(torch.from_numpy(logits)).argmax(1).tolist()) == {0, 1}
+    torch.testing.assert_close(mapping.bias[2], mapping.bias[:2].mean())
+
+
+@pytest.mark.parametrize("value", [0.0, 1.5, -1.0, float("nan"), "ledoit"])
+def test_impossible_shrinkage(value):
+    with pytest.raises(ReprogramError, match="above 0 and up to 1"):
+        make_mapping("gaussian", list("abc"), ["x", "y"], shrinkage=value)
+
+
+def test_gradients_flow_and_the_fold_form_equals_its_affine_form():
+    logits, labels = drawn(5, 40, 8, 3)
+    mapping = make_mapping("gaussian", [f"s{i}" for i in range(8)], list("abc"))
+    folds = torch.arange(40) % 4
+    z, y = torch.from_numpy(logits), torch.from_numpy(labels)
+    parts = [mapping.gather().update(z[folds == f], y[folds == f]) for f in range(4)]
+    mapping.estimate(*parts)
+    weight, offset = mapping.affine.folded()
+    torch.testing.assert_close(z @ weight + offset, mapping(z), rtol=1e-4, atol=1e-3)
+    z.requires_grad_()
+    mapping(z).sum().backward()
+    torch.testing.assert_close(z.grad[0], weight.sum(1), rtol=1e-4, atol=1e-4)
+    held_out = mapping(z, folds).detach()
+    for fold in range(4):
+        without = make_mapping("gaussian", [f"s{i}" for i in range(8)], list("abc"))
+        without.estimate(without.gather().update(z.detach()[folds != fold], y[folds != fold]))
+        torch.testing.assert_close(held_out[folds == fold], without(z.detach())[folds == fold], rtol=1e-3, atol=1e-3)

@@ -1,0 +1,352 @@
+"""The loop: its four steps, its refresh schedules, its seeds, and continuing to the bit."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from reprogram import (
+    ArraySplit,
+    DataSet,
+    Frozen,
+    JointStatistics,
+    Padding,
+    ReprogramError,
+    Reprogrammed,
+    Resize,
+    bayes,
+    evaluate,
+    fit,
+    make_mapping,
+)
+from reprogram.training.loop import learning_rate_factor, stratified_folds
+
+CLASSES = ("left", "right", "none")
+
+
+class CountingFrozen(Frozen):
+    """Counts the samples that pass through it, apart for passes with and without gradient."""
+
+    seen: dict[str, int]
+
+    def forward(self, x):
+        if not hasattr(self, "seen"):
+            self.seen = {"training": 0, "other": 0}
+        self.seen["training" if torch.is_grad_enabled() else "other"] += len(x)
+        return super().forward(x)
+
+
+@torch.no_grad()
+def small_frozen(k_source: int = 12, kind: type[Frozen] = Frozen) -> Frozen:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        network = nn.Sequential(
+            nn.Conv2d(3, 8, 5, stride=2), nn.BatchNorm2d(8), nn.Tanh(), nn.Dropout(0.5),
+            nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, k_source),
+        )  # fmt: skip
+        network[1].running_mean.uniform_(-0.1, 0.1)
+        # spread the answers over the source labels, as a trained model's are
+        images = Padding(24, 12)(small_data().train.images)
+        logits = network.eval()(images)
+        network[6].weight.data *= 3 / logits.std(0)[:, None]
+        network[6].bias.data = -(logits.mean(0) - network[6].bias) * 3 / logits.std(0)
+    return kind(network, input_size=24)
+
+
+def small_data(n: int = 60, seed: int = 0, val: bool = True, signal: float = 0.6) -> DataSet:
+    draw = torch.Generator().manual_seed(seed)
+
+    def split(count: int) -> ArraySplit:
+        labels = torch.arange(count) % 3
+        images = torch.rand(count, 3, 12, 12, generator=draw) * 0.3
+        images[labels == 0, 0, :, :6] += signal
+        images[labels == 1, 1, :, 6:] += signal
+        return ArraySplit(images, labels)
+
+    return DataSet("sides", CLASSES, train=split(n), test=split(30), val=split(15) if val else None)
+
+
+def build(mapping: str = "blm+", frozen: Frozen | None = None, program=None, **settings) -> Reprogrammed:
+    frozen = frozen or small_frozen()
+    program = program or Padding(24, 12)
+    return Reprogrammed(program, frozen, make_mapping(mapping, frozen.labels, CLASSES, **settings), CLASSES)
+
+
+def without_times(records):
+    return [{k: v for k, v in record.items() if k not in ("seconds", "images_per_second")} for record in records]
+
+
+@pytest.mark.parametrize("mapping", ["rlm", "flm", "ilm", "blm", "blm+", "gaussian", "linear", "sigmoid"])
+def test_every_mapping_trains_the_program_and_the_loss_falls(mapping):
+    model = build(mapping)
+    data = small_data(signal=0.02 if mapping == "gaussian" else 0.6)  # which has nothing left to learn from easy images
+    result = fit(model, data, epochs=6, batch_size=20, lr=0.1)
+    assert result.records[-1]["loss"] < result.records[0]["loss"]
+    assert model.program.theta.abs().max() > 0
+    assert set(result.records[0]) == {"epoch", "loss", "accuracy", "mapping_change", "seconds", "images_per_second"}
+    assert set(result.records[0]["accuracy"]) == {"train", "val", "test"}
+
+
+def test_frozen_weights_and_buffers_are_bit_identical_after_a_fit():
+    frozen = small_frozen()
+    before = {key: value.clone() for key, value in frozen.module.state_dict().items()}
+    model = build(frozen=frozen)
+    model.train()
+    fit(model, small_data(), epochs=3, batch_size=16)
+    after = frozen.module.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "refresh", "gradient_free_passes"),
+    [
+        ("ilm", "reuse", 1),
+        ("blm+", "reuse", 1),
+        ("ilm", "fresh", 4),
+        ("blm", "never", 1),
+        ("flm", None, 1),
+        ("rlm", None, 0),
+    ],
+)
+def test_samples_through_the_frozen_model(mapping, refresh, gradient_free_passes):
+    """Reuse runs the model n·E + n times for training, not 2·n·E."""
+    data, epochs = small_data(n=60), 4
+    frozen = small_frozen(kind=CountingFrozen)
+    fit(build(mapping, frozen, refresh=refresh), data, epochs=epochs, batch_size=16)
+    evaluations = (len(data.val) + len(data.test)) * epochs + len(data.test)
+    assert frozen.seen["training"] == 60 * epochs
+    assert frozen.seen["other"] - evaluations == 60 * gradient_free_passes
+
+
+def test_reuse_takes_the_outputs_of_the_epoch_just_trained():
+    """Replay one epoch by hand with plain tensors: ω of epoch 2 comes from the outputs that epoch 1 trained on."""
+    data = small_data(val=False)
+    model = build("blm")
+    fit(model, data, epochs=2, batch_size=60, lr=0.1, schedule="constant")
+    replay = build("blm")
+    pixels, labels = data.train.pixels(12), data.train.labels
+
+    def omega():
+        with torch.no_grad():
+            return bayes(JointStatistics.counts(12, 3).update(replay.source_logits(pixels), labels))
+
+    optimizer = torch.optim.Adam([replay.program.theta], lr=0.1)
+    weights = omega()
+    for _ in range(2):
+        used = weights
+        weights = omega()  # with a single batch the training outputs are those of θ before the step
+        loss = nn.functional.cross_entropy(replay.source_logits(pixels) @ used, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.testing.assert_close(model.mapping.weights, used)
+    torch.testing.assert_close(model.program.theta, replay.program.theta, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("refresh", ["reuse", "fresh"])
+def test_the_epoch_is_tested_with_the_mapping_it_trained_with(refresh):
+    model, data = build("blm", refresh=refresh), small_data(val=False)
+    used = []
+    model.mapping.register_forward_hook(
+        lambda module, *_: used.append(module.weights.clone()) if torch.is_grad_enabled() else None
+    )
+    result = fit(model, data, epochs=3, batch_size=20, lr=0.2)
+    assert not torch.equal(used[0], used[-1])
+    assert torch.equal(model.mapping.weights, used[-1])
+    assert evaluate(model, data.test).accuracy == result.records[-1]["accuracy"]["test"] == result.accuracy["last"]
+
+
+def test_the_three_accuracies_and_the_selected_epoch():
+    """Trap 8: the checkpoint is chosen on validation, and best-on-test is reported beside it under its own name."""
+    data = small_data()
+    data = replace(data, val=ArraySplit(data.val.images, (data.val.labels + 1) % 3))  # validation that prefers bad epochs
+    model = build("blm")
+    result = fit(model, data, epochs=8, batch_size=20, lr=0.3)
+    tests = [record["accuracy"]["test"] for record in result.records]
+    vals = [record["accuracy"]["val"] for record in result.records]
+    assert result.selected_epoch == vals.index(max(vals)) + 1
+    assert result.selected_epoch != tests.index(max(tests)) + 1
+    assert result.accuracy["last"] == tests[-1]
+    assert result.accuracy["best_on_test"] == max(tests)
+    assert result.accuracy["selected"] == tests[result.selected_epoch - 1] == evaluate(model, data.test).accuracy
+    assert result.accuracy["selected"] < result.accuracy["best_on_test"]
+    assert result.test.accuracy == result.accuracy["selected"]
+
+
+def test_without_validation_nothing_is_selected_and_the_last_epoch_is_kept():
+    result = fit(build(), small_data(val=False), epochs=3, batch_size=20)
+    assert result.accuracy["selected"] is None
+    assert result.selected_epoch == 3
+
+
+def test_a_run_is_a_function_of_its_seed():
+    first, again, other = (fit(build(), small_data(), epochs=2, batch_size=16, seed=seed) for seed in (1, 1, 2))
+    assert without_times(first.records) == without_times(again.records)
+    assert without_times(first.records) != without_times(other.records)
+
+
+def test_an_extra_pass_does_not_change_the_batches():
+    """Trap 10: with `fresh` the model sees more passes, yet the order of the training images stays the same."""
+    orders = []
+    for refresh in ("never", "fresh"):
+        seen = []
+
+        class Recording(Frozen):
+            def forward(self, x, seen=seen):
+                if torch.is_grad_enabled():
+                    seen.append(x.detach()[:, :, 12, 12])
+                return super().forward(x)
+
+        torch.rand(17)  # somebody else draws from the global generator
+        fit(build("blm", small_frozen(kind=Recording), refresh=refresh), small_data(), epochs=3, batch_size=16)
+        orders.append(torch.cat(seen))
+    assert torch.equal(*orders)
+
+
+def test_without_a_program_one_pass_gives_the_mapping():
+    frozen = small_frozen(kind=CountingFrozen)
+    data = small_data()
+    result = fit(build("blm", frozen, program=Resize(24)), data, epochs=50, batch_size=16)
+    assert len(result.records) == 1
+    assert result.records[0]["loss"] is None
+    assert frozen.seen["training"] == 0
+    assert frozen.seen["other"] == 60 + len(data.val) + 2 * len(data.test)
+
+
+def test_a_learned_mapping_trains_also_without_a_program():
+    result = fit(build("linear", program=Resize(24)), small_data(), epochs=4, batch_size=16)
+    assert result.records[-1]["loss"] < result.records[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "optimizer", "precision"),
+    [
+        ({"mapping": "blm+"}, "adam", "fp32"),
+        ({"mapping": "ilm"}, "sgd", "fp32"),
+        ({"mapping": "linear", "normalize": "standardise"}, "adam", "fp32"),
+        ({"mapping": "blm"}, "sgd", "fp16"),
+        ({"mapping": "gaussian"}, "adam", "fp32"),
+        ({"mapping": "gaussian", "refresh": "never"}, "adam", "fp32"),
+        ({"mapping": "blm+", "normalize": "centre", "folds": 3}, "adam", "fp32"),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
+)
+def test_a_checkpoint_continues_to_the_bit(tmp_path, mapping, optimizer, precision):
+    data = small_data(val=False)  # so that the last epoch is kept, not one before the interruption
+    settings = {
+        "epochs": 5,
+        "batch_size": 16,
+        "lr": 0.1,
+        "optimizer": optimizer,
+        "schedule": "cosine",
+        "precision": precision,
+    }
+    whole = build(**mapping)
+    expected = fit(whole, data, **settings)
+
+    class StopError(Exception):
+        pass
+
+    def stop_after_two(records, epochs):
+        if len(records) == 2:
+            raise StopError
+
+    checkpoint = tmp_path / "state.safetensors"
+    with pytest.raises(StopError):
+        fit(build(**mapping), data, checkpoint=checkpoint, on_epoch=stop_after_two, **settings)
+    resumed = build(**mapping)
+    result = fit(resumed, data, checkpoint=checkpoint, **settings)
+    assert without_times(result.records) == without_times(expected.records)
+    assert result.accuracy == expected.accuracy
+    for key, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[key]), key
+
+
+def test_in_training_each_sample_is_scored_by_a_mapping_that_has_not_seen_it():
+    """Replay the first step: the loss comes from the mappings without each fold, the evaluation from the one of all."""
+    model, data = build("gaussian"), small_data(val=False, signal=0.02)
+    losses = []
+    fit(model, data, epochs=1, batch_size=60, lr=1e-6, on_epoch=lambda records, _: losses.append(records[-1]["loss"]))
+    folds = stratified_folds(data.train.labels, 5, seed=0)
+    replay = build("gaussian")
+    with torch.no_grad():
+        logits = replay.source_logits(data.train.pixels(12))
+    scores = torch.empty(60, 3)
+    for fold in range(5):
+        without = build("gaussian").mapping
+        without.estimate(without.gather().update(logits[folds != fold], data.train.labels[folds != fold]))
+        scores[folds == fold] = without(logits[folds == fold])
+    expected = nn.functional.cross_entropy(scores, data.train.labels)
+    assert losses[0] == pytest.approx(float(expected), rel=1e-4)
+    in_sample = replay.mapping
+    in_sample.estimate(in_sample.gather().update(logits, data.train.labels))
+    assert nn.functional.cross_entropy(in_sample(logits), data.train.labels) < 0.9 * expected
+    torch.testing.assert_close(model.mapping.weights, in_sample.weights)
+
+
+def test_a_learned_mapping_learns_on_standardised_logits():
+    model, data = build("linear", normalize="standardise"), small_data(val=False)
+    with torch.no_grad():
+        logits = model.source_logits(data.train.pixels(12))
+    fit(model, data, epochs=1, batch_size=20)
+    torch.testing.assert_close(model.mapping.shift, logits.mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.mapping.scale, logits.std(0, correction=0), rtol=1e-4, atol=1e-5)
+
+
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
+    checkpoint, data = tmp_path / "state.safetensors", small_data()
+    fit(build(), data, epochs=1, batch_size=16, checkpoint=str(checkpoint))
+    for others, changed in ((data, {"lr": 0.3}), (small_data(n=61), {})):
+        with pytest.raises(ReprogramError, match="was made with other"):
+            fit(build(), others, epochs=1, batch_size=16, checkpoint=checkpoint, **changed)
+
+
+def test_data_with_other_classes_are_refused():
+    with pytest.raises(ReprogramError, match=r"none.*make the model with data\.classes"):
+        fit(build(), replace(small_data(), classes=("none", "right", "left")))
+
+
+def test_a_border_of_no_pixels_is_nothing_to_train():
+    result = fit(build("blm", program=Padding(24, 24)), small_data(), epochs=5, batch_size=16)
+    assert len(result.records) == 1
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_lower_precision_leaves_the_statistics_exact(precision):
+    model = build("blm+", refresh="never")
+    seen = []
+    model.frozen.register_forward_hook(lambda module, inputs, output: seen.append(output.detach()))
+    data = small_data(val=False)
+    result = fit(model, data, epochs=1, batch_size=60, precision=precision)
+    assert math.isfinite(result.records[-1]["loss"])
+    assert seen[0].dtype == {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    expected = torch.zeros(12, 3, dtype=torch.float64)
+    for row, label in zip(seen[0].double(), data.train.labels, strict=True):
+        expected[row.argmax(), label] += row.softmax(0).max()
+    torch.testing.assert_close(model.mapping.statistics.matrix, expected, rtol=1e-12, atol=1e-12)
+    assert model.mapping.weights.dtype == torch.float32
+    assert model.mapping.statistics.n == 60
+
+
+def test_a_loss_that_is_not_a_number_is_an_error_that_says_what_to_do():
+    with pytest.raises(ReprogramError, match=r"lower lr|NaN or infinity"):
+        fit(build("linear"), small_data(), epochs=5, batch_size=16, mapping_lr=1e37)
+
+
+def test_milestones_and_cosine():
+    factors = [learning_rate_factor("multistep", epoch, 0, 200, 1) for epoch in range(200)]
+    assert [factors.count(value) for value in (1.0, 0.1, 0.01)] == [100, 44, 56]
+    assert learning_rate_factor("multistep", 0, 0, 1, 1) == 1.0
+    assert learning_rate_factor("cosine", 0, 0, 10, 5) == 1.0
+    assert learning_rate_factor("cosine", 5, 0, 10, 5) == pytest.approx(0.5)
+    assert learning_rate_factor("constant", 7, 3, 10, 5) == 1.0
+
+
+def test_settings_are_checked():
+    with pytest.raises(ReprogramError, match="epochs = 0"):
+        fit(build(), small_data(), epochs=0)
+    with pytest.raises(ReprogramError, match="epohcs"):
+        fit(build(), small_data(), epohcs=3)
