@@ -38,8 +38,8 @@ from reprogram import (
     select,
 )
 from reprogram.mappings.base import METHODS
-from reprogram.mappings.closed_form import top_count
 from reprogram.sources.texts import Texts
+from reprogram.statistics.joint import top_count
 
 TEMPLATES, K_TARGET, WIDTH, BATCH, STEP_BATCH = 81, 397, 512, 256, 32
 SELECTED = 794  # two samples of each class

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from reprogram import GaussianStatistics, JointStatistics, select
-from reprogram.mappings.closed_form import top_count
 from reprogram.run.folder import environment
+from reprogram.statistics.joint import top_count
 
 BATCH = 256
 ROUNDS = 7

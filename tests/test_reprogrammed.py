@@ -28,7 +28,9 @@ def build(frozen, mapping="blm+", program=None):
         model.program.theta.normal_(generator=torch.Generator().manual_seed(1))
     if mapping == "blm+":
         labels = torch.arange(30) % 3
-        statistics = model.mapping.gather().update(torch.randn(30, frozen.k_source, generator=torch.Generator()), labels)
+        statistics = model.mapping.new_statistics().update(
+            torch.randn(30, frozen.k_source, generator=torch.Generator()), labels
+        )
         model.mapping.estimate(statistics)
     return model
 

@@ -1,7 +1,9 @@
 """The one kind of error a user of the library can cause, and how it names the nearest right word."""
 
 import difflib
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class ReprogramError(ValueError):
@@ -36,3 +38,11 @@ def unknown(kind: str, given: str, known: Iterable[str]) -> ReprogramError:
     """
     names = list(known)
     return ReprogramError(f"{kind} {given!r} is not known{nearest(given, names)} (known: {', '.join(names)})")
+
+
+@contextmanager
+def ignore_evidence_warnings() -> Iterator[None]:
+    """Where classes without evidence are expected and not the point."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EvidenceWarning)
+        yield

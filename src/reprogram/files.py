@@ -76,16 +76,16 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
         fresh.chmod(0o755)
         if path.exists():
             old = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{path.name}-old-", dir=path.parent))
-            os.replace(path, old / path.name)
+            path.replace(old / path.name)
             try:
-                os.replace(fresh, path)
+                fresh.replace(path)
             except BaseException:
-                os.replace(old / path.name, path)
+                (old / path.name).replace(path)
                 raise
             finally:
                 shutil.rmtree(old, ignore_errors=True)
         else:
-            os.replace(fresh, path)
+            fresh.replace(path)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
@@ -134,6 +134,6 @@ def _replace(path: Path, write: Callable[[Path], Any]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write(temporary)
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

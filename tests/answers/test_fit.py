@@ -90,10 +90,10 @@ def test_statistics_agree_wherever_they_are_gathered(shards, tmp_path):
             whole = fit_files(one, name, **options)
             same(whole, fit_files(seven, name, engine=processes, **options))
             same(whole, fit_files(seven, name, engine=cluster, **options))
-            total = whole.mapping.gather()
+            total = whole.mapping.new_statistics()
             for number, part in enumerate(logits.split(list(SIZES))):
                 start = sum(SIZES[:number])
-                fresh = whole.mapping.gather().update(part, targets[start : start + len(part)])
+                fresh = whole.mapping.new_statistics().update(part, targets[start : start + len(part)])
                 fresh.save(tmp_path / f"{name}-{number}")
                 total.merge(type(fresh).load(tmp_path / f"{name}-{number}"))
             assert isinstance(total, GaussianStatistics if name == "gaussian" else JointStatistics)
@@ -112,7 +112,7 @@ def test_the_held_out_rows_are_not_in_the_mapping_they_measure(shards):
     nothing = fit_files(shards[0], "blm", holdout=0)
     assert nothing.held_out is None
     whole = make_mapping("blm", [f"label {i}" for i in range(K_SOURCE)], CLASSES)
-    whole.estimate(whole.gather().update(logits, targets))
+    whole.estimate(whole.new_statistics().update(logits, targets))
     assert torch.equal(nothing.mapping.weights, whole.weights)
     assert torch.equal(saved.mapping.weights, whole.weights)
     apart = fit_files(shards[0], "blm", test=shards[1])

@@ -1,7 +1,6 @@
 """The command line as a person types it: in a process of its own, with its output and exit code."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -412,7 +411,7 @@ def test_a_mistake_in_a_real_process(tmp_path):
         "reprogram: mapping 'blmm' is not known; did you mean 'blm'? "
         "(known: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none, ensemble, auto)\n"
     )
-    assert os.listdir(tmp_path) == []
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_closed_pipe_is_no_error():

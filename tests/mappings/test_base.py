@@ -36,7 +36,7 @@ def test_every_method_can_be_made_used_and_made_again(name):
     assert mapping.weights.shape == (12, 2)
     assert mapping.weights.dtype == torch.float32
     if method.statistic is not None:
-        gathered = mapping.gather()
+        gathered = mapping.new_statistics()
         assert (gathered.kind, gathered.n) == (method.statistic, 0)
         mapping.estimate(gathered.update(LOGITS, LABELS))
     assert mapping(LOGITS).shape == (4, 2)
@@ -67,7 +67,7 @@ def test_the_table_of_methods_is_the_paper_s():
 def test_each_method_applies_its_rule_with_its_settings(name, rule):
     settings = {"blm": {"smoothing": 0.5}, "blm+": {"smoothing": 0.5, "top_ratio": 1.0}}
     mapping = make_mapping(name, SOURCE, CLASSES, **settings.get(name, {}))
-    statistics = mapping.gather().update(LOGITS, LABELS)
+    statistics = mapping.new_statistics().update(LOGITS, LABELS)
     mapping.estimate(statistics)
     assert torch.equal(mapping.weights, rule(statistics))
 
@@ -89,16 +89,16 @@ def test_a_setting_that_the_method_does_not_use_is_refused(name, setting):
 
 
 def test_blm_plus_takes_k_from_the_ratio():
-    assert make_mapping("blm+", SOURCE, CLASSES, top_ratio=2.0).gather().top_k == 4
-    assert make_mapping("blm+", SOURCE, CLASSES, top_ratio="all").gather().top_k == 12
-    assert make_mapping("blm+", SOURCE, CLASSES).gather().top_k == 1
+    assert make_mapping("blm+", SOURCE, CLASSES, top_ratio=2.0).new_statistics().top_k == 4
+    assert make_mapping("blm+", SOURCE, CLASSES, top_ratio="all").new_statistics().top_k == 12
+    assert make_mapping("blm+", SOURCE, CLASSES).new_statistics().top_k == 1
 
 
 def test_optimal_and_seed_reach_the_rules():
     matrix = torch.tensor([[5, 4], [4, 0], [0, 1]])
     for optimal, expected in ((False, [0, 2]), (True, [1, 0])):
         mapping = make_mapping("ilm", ["a", "b", "c"], ["x", "y"], optimal=optimal)
-        statistics = mapping.gather()
+        statistics = mapping.new_statistics()
         statistics.matrix.copy_(matrix)
         statistics.samples.copy_(matrix.sum(0))
         mapping.estimate(statistics)
@@ -143,7 +143,7 @@ def test_estimate_returns_how_much_omega_changed():
 
 def test_estimate_replaces_the_statistics_and_keeps_them():
     mapping = make_mapping("blm", SOURCE, CLASSES)
-    statistics = mapping.gather().update(LOGITS, LABELS)
+    statistics = mapping.new_statistics().update(LOGITS, LABELS)
     for _ in range(2):
         mapping.estimate(statistics)
     assert torch.equal(mapping.statistics.matrix, statistics.matrix)
@@ -156,17 +156,17 @@ def test_estimate_replaces_the_statistics_and_keeps_them():
 def test_estimate_from_its_own_statistics_keeps_them():
     """Add or take out samples of a fitted mapping, then estimate again."""
     mapping = make_mapping("blm", SOURCE, CLASSES)
-    mapping.estimate(mapping.gather().update(LOGITS, LABELS))
+    mapping.estimate(mapping.new_statistics().update(LOGITS, LABELS))
     more = 5 * torch.eye(12)[[7]], torch.tensor([1])
     mapping.estimate(mapping.statistics.update(*more))
     assert mapping.statistics.n == 5
-    expected = mapping.gather().update(LOGITS, LABELS).update(*more)
+    expected = mapping.new_statistics().update(LOGITS, LABELS).update(*more)
     assert torch.equal(mapping.weights, bayes(expected))
 
 
 def test_estimate_refuses_unlike_statistics_and_changes_nothing():
     mapping = make_mapping("blm", SOURCE, CLASSES)
-    mapping.estimate(mapping.gather().update(LOGITS, LABELS))
+    mapping.estimate(mapping.new_statistics().update(LOGITS, LABELS))
     before = {key: value.clone() for key, value in mapping.state_dict().items()}
     with pytest.raises(ReprogramError, match="cannot be combined"):
         mapping.estimate(JointStatistics.counts(12, 3))
@@ -176,7 +176,7 @@ def test_estimate_refuses_unlike_statistics_and_changes_nothing():
 def test_estimate_names_the_class_without_evidence():
     mapping = make_mapping("blm+", SOURCE, ["cat", "okapi"])
     with pytest.warns(EvidenceWarning, match="'okapi'"):
-        mapping.estimate(mapping.gather().update(LOGITS[:1], torch.tensor([0])))
+        mapping.estimate(mapping.new_statistics().update(LOGITS[:1], torch.tensor([0])))
 
 
 def test_estimated_mappings_train_nothing():
@@ -231,7 +231,7 @@ def estimated():
     mapping = make_mapping("blm", SOURCE, CLASSES)
     generator = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(60, 12, generator=generator), torch.randint(0, 2, (60,), generator=generator)
-    mapping.estimate(mapping.gather().update(logits, labels))
+    mapping.estimate(mapping.new_statistics().update(logits, labels))
     return mapping
 
 
@@ -292,8 +292,8 @@ def test_normalising_is_the_same_omega_on_normalised_logits(name, normalize):
     logits, targets = spread()
     plain, mapping = (make_mapping(name, SOURCE, ["a", "b", "c"], normalize=how) for how in ("none", normalize))
     if plain.statistics is not None:
-        plain.estimate(plain.gather().update(logits, targets))
-    mapping.estimate(mapping.gather().update(logits, targets))
+        plain.estimate(plain.new_statistics().update(logits, targets))
+    mapping.estimate(mapping.new_statistics().update(logits, targets))
     assert torch.equal(mapping.weights, plain.weights)
     expected = (logits - logits.mean(0)) / (logits.std(0, correction=0) if normalize == "standardise" else 1)
     torch.testing.assert_close(mapping(logits), expected @ plain.weights, rtol=1e-4, atol=1e-4)
@@ -308,7 +308,7 @@ def test_a_constant_logit_is_not_blown_up():
     logits, targets = spread()
     logits[:, 5] = 7.3
     mapping = make_mapping("blm", SOURCE, ["a", "b", "c"], normalize="standardise")
-    mapping.estimate(mapping.gather().update(logits, targets))
+    mapping.estimate(mapping.new_statistics().update(logits, targets))
     assert mapping.scale[5] == 1
     assert mapping.affine.normalised(logits)[:, 5].abs().max() < 1e-5
 
@@ -325,14 +325,14 @@ def test_adding_and_removing_a_class_is_exact(name):
     first = targets < 2
     settings_ = {"top_k": 3} if name == "blm+" else {}
     two, three = (make_mapping(name, SOURCE, list(classes), **settings_) for classes in ("ab", "abc"))
-    two.estimate(two.gather().update(logits[first], targets[first]))
-    three.estimate(three.gather().update(logits, targets))
+    two.estimate(two.new_statistics().update(logits[first], targets[first]))
+    three.estimate(three.new_statistics().update(logits, targets))
     grown = two.with_classes(["a", "b", "c"])
     grown.statistics.update(logits[~first], targets[~first])
     grown.estimate(grown.statistics)
     torch.testing.assert_close(grown.weights, three.weights, rtol=1e-5, atol=1e-6)
     if name == "gaussian":
-        gone = three.gather().update(logits[~first], targets[~first])
+        gone = three.new_statistics().update(logits[~first], targets[~first])
         three.statistics.subtract(gone)
     shrunk = three.with_classes(["b", "a"])
     shrunk.estimate(shrunk.statistics)
@@ -351,11 +351,11 @@ def test_folds_score_what_they_have_not_seen():
     logits, targets = spread()
     mapping = make_mapping("blm", SOURCE, ["a", "b", "c"], folds=3)
     folds = torch.arange(60) // 3 % 3
-    mapping.estimate(*(mapping.gather().update(logits[folds == f], targets[folds == f]) for f in range(3)))
+    mapping.estimate(*(mapping.new_statistics().update(logits[folds == f], targets[folds == f]) for f in range(3)))
     for fold in range(3):
         without = make_mapping("blm", SOURCE, ["a", "b", "c"])
-        without.estimate(without.gather().update(logits[folds != fold], targets[folds != fold]))
+        without.estimate(without.new_statistics().update(logits[folds != fold], targets[folds != fold]))
         torch.testing.assert_close(mapping(logits, folds)[folds == fold], without(logits[folds == fold]))
     whole = make_mapping("blm", SOURCE, ["a", "b", "c"])
-    whole.estimate(whole.gather().update(logits, targets))
+    whole.estimate(whole.new_statistics().update(logits, targets))
     assert torch.equal(mapping(logits), whole(logits))

@@ -89,7 +89,7 @@ def test_in_the_span_of_the_features_it_is_the_same_mapping():
     span = torch.linalg.svd(centred, full_matrices=False).Vh[:7].T.contiguous()
     names, classes = [f"s{i}" for i in range(30)], list("abcd")
     inside = make_mapping("gaussian", names, classes, span=span, shrinkage=0.2)
-    inside.estimate(inside.gather().update(torch.from_numpy(logits), torch.from_numpy(labels)))
+    inside.estimate(inside.new_statistics().update(torch.from_numpy(logits), torch.from_numpy(labels)))
     ratio = 0.2 / 0.8 * 30 / 7  # the target is the mean variance per label, or per dimension of the span
     plain = counted(logits, labels, 4)
     omega, mean, bias = gaussian(plain, ratio / (1 + ratio))
@@ -147,7 +147,7 @@ def test_weights_of_samples_count_as_repetitions():
 def test_a_class_without_samples_is_left_at_the_average_with_a_warning():
     logits, labels = drawn(0, 30, 5, 2)
     mapping = make_mapping("gaussian", list("vwxyz"), ["a", "b", "unseen"])
-    gathered = mapping.gather().update(torch.from_numpy(logits), torch.from_numpy(labels))
+    gathered = mapping.new_statistics().update(torch.from_numpy(logits), torch.from_numpy(labels))
     with pytest.warns(EvidenceWarning, match="no evidence for target class 'unseen'"):
         mapping.estimate(gathered)
     assert mapping.weights[:, 2].abs().max() == 0
@@ -166,7 +166,7 @@ def test_gradients_flow_and_the_fold_form_equals_its_affine_form():
     mapping = make_mapping("gaussian", [f"s{i}" for i in range(8)], list("abc"))
     folds = torch.arange(40) % 4
     z, y = torch.from_numpy(logits), torch.from_numpy(labels)
-    parts = [mapping.gather().update(z[folds == f], y[folds == f]) for f in range(4)]
+    parts = [mapping.new_statistics().update(z[folds == f], y[folds == f]) for f in range(4)]
     mapping.estimate(*parts)
     weight, offset = mapping.affine.folded()
     torch.testing.assert_close(z @ weight + offset, mapping(z), rtol=1e-4, atol=1e-3)
@@ -176,5 +176,5 @@ def test_gradients_flow_and_the_fold_form_equals_its_affine_form():
     held_out = mapping(z, folds).detach()
     for fold in range(4):
         without = make_mapping("gaussian", [f"s{i}" for i in range(8)], list("abc"))
-        without.estimate(without.gather().update(z.detach()[folds != fold], y[folds != fold]))
+        without.estimate(without.new_statistics().update(z.detach()[folds != fold], y[folds != fold]))
         torch.testing.assert_close(held_out[folds == fold], without(z.detach())[folds == fold], rtol=1e-3, atol=1e-3)

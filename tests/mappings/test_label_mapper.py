@@ -71,7 +71,7 @@ def test_it_is_the_mapping_of_the_library(method):
     mapper = LabelMapper(method).fit(logits, labels)
     mapping = make_mapping(method, [f"label {i}" for i in range(20)], ["ant", "bee", "cat", "dog"])
     numbers = torch.from_numpy(np.searchsorted(mapper.classes_, labels))
-    mapping.estimate(mapping.gather().update(torch.from_numpy(logits), numbers))
+    mapping.estimate(mapping.new_statistics().update(torch.from_numpy(logits), numbers))
     np.testing.assert_array_equal(mapper.weights_, mapping.weights.numpy())
     with torch.no_grad():
         expected = mapping(torch.from_numpy(logits)).numpy()

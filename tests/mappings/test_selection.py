@@ -51,7 +51,7 @@ def test_leave_one_out_accuracy_is_the_brute_force_one():
     for left_out in range(40):
         keep = torch.arange(40) != left_out
         mapping = make_mapping("blm", [str(i) for i in range(12)], list("abcd"), normalize="centre")
-        mapping.estimate(mapping.gather().update(logits[keep], targets[keep]))
+        mapping.estimate(mapping.new_statistics().update(logits[keep], targets[keep]))
         hits += int(mapping(logits[left_out : left_out + 1]).argmax()) == int(targets[left_out])
     assert row.correct == hits
 

@@ -277,12 +277,12 @@ def test_in_training_each_sample_is_scored_by_a_mapping_that_has_not_seen_it():
     scores = torch.empty(60, 3)
     for fold in range(5):
         without = build("gaussian").mapping
-        without.estimate(without.gather().update(logits[folds != fold], data.train.labels[folds != fold]))
+        without.estimate(without.new_statistics().update(logits[folds != fold], data.train.labels[folds != fold]))
         scores[folds == fold] = without(logits[folds == fold])
     expected = nn.functional.cross_entropy(scores, data.train.labels)
     assert losses[0] == pytest.approx(float(expected), rel=1e-4)
     in_sample = replay.mapping
-    in_sample.estimate(in_sample.gather().update(logits, data.train.labels))
+    in_sample.estimate(in_sample.new_statistics().update(logits, data.train.labels))
     assert nn.functional.cross_entropy(in_sample(logits), data.train.labels) < 0.9 * expected
     torch.testing.assert_close(model.mapping.weights, in_sample.weights)
 

@@ -45,7 +45,7 @@ def pair(value: Any) -> tuple[int, int]:
     return (numbers[0], numbers[-1])
 
 
-def _slide(node: Node, source: Node, window: Window, axes: tuple[Sliding, Sliding]) -> tuple[Window, Box] | None:
+def _slide(node: Node, window: Window, axes: tuple[Sliding, Sliding]) -> tuple[Window, Box]:
     height, width = shape(node)[-2:]
     box = Box(axes[0].touched(window.box.rows, height), axes[1].touched(window.box.cols, width))
     region = Box(axes[0].needed(box.rows), axes[1].needed(box.cols))
@@ -63,12 +63,11 @@ def _convolution(node: Node, windows: Windows, weights: dict[Node, Tensor]) -> F
     else:
         before = (0, 0) if given["padding"] == "valid" else pair(given["padding"])
     rows, cols = (Sliding(kernel[i], stride[i], before[i], dilation[i]) for i in (0, 1))
-    found = _slide(node, source, windows[source], (rows, cols))
-    return found and Framing(*found, aten.conv2d.default, {"padding": [0, 0]})
+    return Framing(*_slide(node, windows[source], (rows, cols)), aten.conv2d.default, {"padding": [0, 0]})
 
 
 def _pooling(fill: float) -> Rule:
-    def rule(node: Node, windows: Windows, weights: dict[Node, Tensor]) -> Framing | None:
+    def rule(node: Node, windows: Windows, _: dict[Node, Tensor]) -> Framing | None:
         given = arguments(node)
         source = given["self"]
         if windows[source].axis != 2 or len(shape(node)) != 3:
@@ -76,9 +75,7 @@ def _pooling(fill: float) -> Rule:
         kernel, before, dilation = pair(given["kernel_size"]), pair(given["padding"]), pair(given.get("dilation", 1))
         stride = pair(given["stride"]) if given["stride"] else kernel
         rows, cols = (Sliding(kernel[i], stride[i], before[i], dilation[i]) for i in (0, 1))
-        window, region = _slide(node, source, windows[source], (rows, cols)) or (None, None)
-        if window is None or region is None:
-            return None
+        window, region = _slide(node, windows[source], (rows, cols))
         changed: dict[str, Any] = {"padding": [0, 0], "ceil_mode": False}
         # What an average divides by at the border depends on several options; inside the map it is just the kernel.
         if fill == 0 and not region.within(windows[source].whole):
@@ -101,7 +98,7 @@ def _pointwise(node: Node, windows: Windows, weights: dict[Node, Tensor]) -> Fra
 
 
 def _arithmetic(node: Node, windows: Windows, weights: dict[Node, Tensor]) -> Framing | None:
-    """Sums and products of activations and weights: the samples differ where they differ in any of the inputs."""
+    """Statistics and products of activations and weights: the samples differ where they differ in any of the inputs."""
     framed = [windows[source] for source in node.all_input_nodes if source in windows]
     axis, whole = framed[0].axis, framed[0].whole
     if any(window.axis != axis or window.whole != whole for window in framed):
@@ -130,7 +127,7 @@ def _concatenation(node: Node, windows: Windows, weights: dict[Node, Tensor]) ->
     return _arithmetic(node, windows, weights)
 
 
-def _permutation(node: Node, windows: Windows, weights: dict[Node, Tensor]) -> Framing | None:
+def _permutation(node: Node, windows: Windows, _: dict[Node, Tensor]) -> Framing | None:
     given = arguments(node)
     window = windows[given["self"]]
     order = [dim % 4 for dim in given["dims"]]
@@ -152,7 +149,7 @@ def _over_channels(node: Node, windows: Windows, weights: dict[Node, Tensor]) ->
     return _pointwise(node, windows, weights)
 
 
-def _padding(node: Node, windows: Windows, weights: dict[Node, Tensor]) -> Framing | None:
+def _padding(node: Node, windows: Windows, _: dict[Node, Tensor]) -> Framing | None:
     given = arguments(node)
     window, widths = windows[given["self"]], list(given["pad"])
     if len(widths) != 4 or min(widths) < 0 or window.axis != 2 or given.get("mode", "constant") != "constant":

@@ -189,13 +189,13 @@ def _check_plan(plan: _Plan, survey: Survey) -> None:
 def _count_all(plan: _Plan, shards: Sequence[Path], engine: Engine, progress: Progress) -> tuple[Any, Any, _Counted]:
     """The statistics of all shards, merged in their order: of the kept rows, of those held out, and the numbers."""
     mapping = plan.make()
-    totals = [None if mapping.statistics is None else mapping.gather() for _ in range(2)]
+    totals = [None if mapping.statistics is None else mapping.new_statistics() for _ in range(2)]
     numbers = _Counted({}, {}, np.zeros((2, len(plan.sets.classes)), dtype=np.int64))
     parts = engine.map(_count, plan, shards)
     for part in progress.track(Sized(parts, len(shards)), "counting answers"):
         for total, state in zip(totals, (part.kept, part.held), strict=True):
             if total is not None:
-                fresh = mapping.gather()
+                fresh = mapping.new_statistics()
                 fresh.load_state_dict({key: torch.from_numpy(value.copy()) for key, value in state.items()})
                 total.merge(fresh)
         numbers.samples += part.samples
@@ -206,7 +206,7 @@ def _count_all(plan: _Plan, shards: Sequence[Path], engine: Engine, progress: Pr
 
 def _count(plan: _Plan, path: Path) -> _Counted:
     mapping = plan.make()
-    statistics = [None if mapping.statistics is None else mapping.gather() for _ in range(2)]
+    statistics = [None if mapping.statistics is None else mapping.new_statistics() for _ in range(2)]
     counted = _Counted({}, {}, np.zeros((2, len(plan.sets.classes)), dtype=np.int64))
     start = plan.starts[str(path)]
     for block in read_blocks(path):

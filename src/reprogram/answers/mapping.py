@@ -95,7 +95,7 @@ class SavedMapping:
         >>> from reprogram.mappings.base import make_mapping
         >>> sets = LabelSets(("Tabby", "Beagle", "Kennel"), ("cat", "dog"))
         >>> mapping = make_mapping("blm", sets.source_labels, sets.classes)
-        >>> seen = mapping.gather().update_top_k(torch.tensor([[0], [1], [2]]), None, torch.tensor([0, 1, 1]))
+        >>> seen = mapping.new_statistics().update_top_k(torch.tensor([[0], [1], [2]]), None, torch.tensor([0, 1, 1]))
         >>> _ = mapping.estimate(seen)
         >>> saved = SavedMapping(mapping, sets, seen.samples)
         >>> saved.predict([[("Tabby", 0.9), ("Kennel", 0.1)], ["Beagle"], ["Sofa"]]).labels

@@ -37,7 +37,8 @@ def find_shards(files: str | Path | Sequence[str | Path]) -> list[Path]:
                 raise ReprogramError(f"file {str(path)!r} is none of {', '.join(_READERS)}; rename or convert it")
             inside = [path]
         else:
-            inside = sorted(entry for entry in map(Path, glob.glob(str(word), recursive=True)) if _is_shard(entry))
+            matches = glob.glob(str(word), recursive=True)  # noqa: PTH207  # a Path's own glob takes no absolute patterns
+            inside = sorted(entry for entry in map(Path, matches) if _is_shard(entry))
             if not inside:
                 raise ReprogramError(f"no shard matches {str(word)!r} (known: {', '.join(_READERS)}); check the path")
         found |= dict.fromkeys(inside)

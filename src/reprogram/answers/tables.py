@@ -134,9 +134,7 @@ def read_parquet(path: Path, *, logits: bool = True) -> Iterator[Block]:
             first, step = 1, max(1, min(_ROWS, 2_000_000 // max(k_source or 1, 1)))
             for batch in file.iter_batches(step, columns=sorted(found.values())):
                 raw = {
-                    column: _lists(path, first, batch.column(name), k_source)
-                    if column == "logits"
-                    else batch.column(name).to_pylist()
+                    column: _lists(batch.column(name), k_source) if column == "logits" else batch.column(name).to_pylist()
                     for column, name in found.items()
                 }
                 yield make_block(path, first, len(batch), raw, k_source)
@@ -164,7 +162,7 @@ def _first_length(file: Any, column: str) -> int:
     return 0
 
 
-def _lists(path: Path, first: int, column: Any, k_source: int | None) -> Any:
+def _lists(column: Any, k_source: int | None) -> Any:
     """A list column as an array (rows, k_S), without going through Python numbers where all rows are of one length."""
     flat = column.flatten()
     lengths = column.value_lengths() if hasattr(column, "value_lengths") else None

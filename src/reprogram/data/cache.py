@@ -135,7 +135,7 @@ def _build(
                 content = json.dumps({"key": key, "behind": len(content)}).encode()
                 file.seek(0)
             file.write(_MAGIC + struct.pack("<I", len(content)) + content)
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -14,21 +14,19 @@ from typing_extensions import override
 
 from reprogram.errors import ReprogramError, unknown
 from reprogram.mappings.closed_form import (
-    TopRatio,
     bayes,
     check_one_to_one,
     check_smoothing,
     one_to_one,
     random,
     same_labels,
-    top_count,
     warn_about,
 )
 from reprogram.mappings.gaussian import Shrinkage, check_shrinkage, gaussian
 from reprogram.sources.texts import Texts
-from reprogram.statistics.base import Sums
+from reprogram.statistics.base import Statistics
 from reprogram.statistics.gaussian import GaussianStatistics
-from reprogram.statistics.joint import JointStatistics
+from reprogram.statistics.joint import JointStatistics, TopRatio, top_count
 
 Refresh = Literal["never", "fresh", "reuse"]
 REFRESHES: tuple[Refresh, ...] = ("never", "fresh", "reuse")
@@ -168,7 +166,7 @@ class Mapping(nn.Module, ABC):
         bias: (k_T,) of the Gaussian mapping, else None.
     """
 
-    statistics: Sums | None
+    statistics: Statistics | None
     shift: Tensor | None
     scale: Tensor | None
     bias: Tensor | None
@@ -207,13 +205,13 @@ class Mapping(nn.Module, ABC):
         scores = torch.stack([part(logits) for part in self._fold_parts])
         return scores[folds.to(scores.device), torch.arange(len(logits), device=scores.device)]
 
-    def gather(self) -> Sums:
+    def new_statistics(self) -> Statistics:
         """Empty statistics of the right kind, on the right device, to be filled and handed to `estimate`."""
         assert self.statistics is not None
         return self.statistics.empty().to(self.weights.device)
 
     @torch.no_grad()
-    def estimate(self, *parts: Sums) -> float:
+    def estimate(self, *parts: Statistics) -> float:
         """Replace the mapping by the one of these statistics and keep them; return the change of ω.
 
         Given the statistics of several folds, keep their sum and, for `forward(logits, folds)`, the mappings without each.
@@ -259,7 +257,7 @@ class Mapping(nn.Module, ABC):
             used["refresh"] = self.refresh
         return {"name": self.name, "seed": self.settings.seed, **used}
 
-    def _solve(self, statistics: Sums) -> Affine:
+    def _solve(self, statistics: Statistics) -> Affine:
         """The mapping of these statistics."""
         omega, settings = self._rule(statistics), self.settings
         if settings.normalize == "none":
@@ -270,7 +268,7 @@ class Mapping(nn.Module, ABC):
         return Affine(omega, mean.float(), scale)
 
     @abstractmethod
-    def _rule(self, statistics: Sums) -> Tensor:
+    def _rule(self, statistics: Statistics) -> Tensor:
         """ω of these statistics."""
 
     def _keep(self, omega: Tensor) -> None:
@@ -304,7 +302,7 @@ class EstimatedMapping(Mapping):
         return self.omega
 
     @override
-    def _solve(self, statistics: Sums) -> Affine:
+    def _solve(self, statistics: Statistics) -> Affine:
         if not isinstance(statistics, GaussianStatistics):
             return super()._solve(statistics)
         warn_about(
@@ -316,7 +314,7 @@ class EstimatedMapping(Mapping):
         return Affine(omega.float(), mean.float(), None, bias.float())
 
     @override
-    def _rule(self, statistics: Sums) -> Tensor:
+    def _rule(self, statistics: Statistics) -> Tensor:
         method = METHODS[self.name]
         assert method.rule is not None
         assert isinstance(statistics, JointStatistics)
@@ -342,7 +340,7 @@ class LearnedMapping(Mapping):
         return self.matrix.sigmoid() if self.name == "sigmoid" else self.matrix
 
     @override
-    def _rule(self, statistics: Sums) -> Tensor:
+    def _rule(self, statistics: Statistics) -> Tensor:
         return self.weights.detach()
 
 
@@ -425,7 +423,7 @@ def _check(name: str, settings: MappingSettings) -> None:
             raise ReprogramError(f"mapping {name!r} does not use {setting}; leave it out, or choose one that does: {takers}")
 
 
-def _empty_statistics(name: str, settings: MappingSettings) -> Sums | None:
+def _empty_statistics(name: str, settings: MappingSettings) -> Statistics | None:
     """What has to be gathered for this mapping; None if it needs no data."""
     kind, moments = METHODS[name].statistic, settings.normalize != "none"
     k_source, k_target = len(settings.source_labels), len(settings.classes)

@@ -2,10 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from fractions import Fraction
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,23 +13,7 @@ from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.sources.texts import Texts
 from reprogram.statistics.joint import JointStatistics
 
-TopRatio = float | Literal["all"]
 Evidence = JointStatistics | Tensor
-
-
-def top_count(ratio: TopRatio, k_target: int, k_source: int) -> int:
-    """K = floor(α · k_T), at least 1 and at most k_S, with α read as the decimal number that was written.
-
-    >>> top_count(0.15, 100, 1000), top_count(0.29, 100, 1000), top_count(0.15, 2, 1000), top_count("all", 10, 1000)
-    (15, 29, 1, 1000)
-    """
-    if ratio == "all":
-        return k_source
-    if not isinstance(ratio, (int, float)) or not (math.isfinite(ratio) and ratio > 0):
-        raise ReprogramError(
-            f"top ratio {ratio!r} was given, but a positive number or 'all' is expected (the paper has 0.15)"
-        )
-    return min(max(int(Fraction(repr(float(ratio))) * k_target), 1), k_source)
 
 
 def random(k_source: int, k_target: int, generator: torch.Generator | None = None) -> Tensor:
@@ -190,14 +172,6 @@ def _optimal_assignment(table: "np.ndarray[Any, np.dtype[np.float64]]") -> "np.n
 
 def _canonical(name: str) -> str:
     return " ".join(name.lower().replace("_", " ").replace("-", " ").split())
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Where classes without evidence are expected and not the point."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", EvidenceWarning)
-        yield
 
 
 def warn_about(affected: Tensor, classes: Sequence[str] | None, message: str) -> None:

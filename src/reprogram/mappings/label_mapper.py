@@ -9,14 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from reprogram.errors import ReprogramError, unknown
+from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
 from reprogram.mappings.base import LEARNED, METHODS, Mapping, Normalize, make_mapping
-from reprogram.mappings.closed_form import TopRatio, quietly
 from reprogram.mappings.gaussian import Shrinkage
 from reprogram.mappings.selection import RATIOS, SELECTABLE, SHRINKAGES, SMOOTHINGS, Selection, select
 from reprogram.randomness import generator
-from reprogram.statistics.base import Sums
-from reprogram.statistics.joint import JointStatistics
+from reprogram.statistics.base import Statistics
+from reprogram.statistics.joint import JointStatistics, TopRatio
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -135,7 +134,7 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ReprogramError("the last class cannot be removed; fit a new LabelMapper instead")
         if self.mapping_.name in LEARNED:
             raise ReprogramError(f"method {self.mapping_.name!r} is learned and cannot change its classes; fit it again")
-        with quietly():
+        with ignore_evidence_warnings():
             self.mapping_ = self.mapping_.with_classes([str(label) for label in classes.tolist()])
         self.classes_ = classes
 
@@ -160,14 +159,14 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return torch.from_numpy(places)
 
-    def _statistics(self) -> Sums:
+    def _statistics(self) -> Statistics:
         if self.mapping_.statistics is None:
             raise ReprogramError(
                 f"method {self.mapping_.name!r} has no statistics; only mappings estimated from data can forget"
             )
         return self.mapping_.statistics
 
-    def _count(self, X: NDArray[Any], y: NDArray[Any], weights: ArrayLike | None) -> Sums:
+    def _count(self, X: NDArray[Any], y: NDArray[Any], weights: ArrayLike | None) -> Statistics:
         statistics, numbers = self._statistics().empty(), self._numbers(y)
         sample_weight = None if weights is None else torch.from_numpy(_check_sample_weight(weights, X, dtype=np.float64))
         for start in range(0, len(X), 4096):
@@ -177,7 +176,7 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return statistics
 
     def _estimate(self) -> Self:
-        with quietly():  # a class of weight 0 is the caller's own doing
+        with ignore_evidence_warnings():  # a class of weight 0 is the caller's own doing
             self.mapping_.estimate(self._statistics())
         return self
 
@@ -373,7 +372,7 @@ class LabelMapperCV(_Mapper):
         return self._learn(X, y)
 
 
-def _weighted(statistics: Sums | None) -> Sums | None:
+def _weighted(statistics: Statistics | None) -> Statistics | None:
     """The same empty statistics, ready for sample weights."""
     if not isinstance(statistics, JointStatistics):
         return statistics

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from reprogram.data.load import Split
-from reprogram.errors import ReprogramError, unknown
+from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
 from reprogram.mappings.base import NORMALIZATIONS, Normalize
-from reprogram.mappings.closed_form import TopRatio, one_to_one, quietly, top_count
+from reprogram.mappings.closed_form import one_to_one
 from reprogram.mappings.gaussian import GaussianFit, Shrinkage
 from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
-from reprogram.statistics.joint import JointStatistics, mean_and_deviation
+from reprogram.statistics.joint import JointStatistics, TopRatio, mean_and_deviation, top_count
 from reprogram.training.evaluation import Precision, accuracy_interval, source_features
 
 Block = tuple[Tensor, Tensor]
@@ -323,7 +323,7 @@ class _Bench:
                 left = of != number
                 counts = torch.zeros(logits.shape[1], self.k_target, dtype=torch.int64)
                 counts.index_put_((best[left], targets[left]), torch.ones(1, dtype=torch.int64), accumulate=True)
-                with quietly():
+                with ignore_evidence_warnings():
                     omega = one_to_one(counts)
                 mean, deviation = self._mean_and_deviation([fold for fold in range(_FOLDS) if fold != number])
                 self._assigned.append((omega.argmax(0).to(mean.device), mean, deviation.where(deviation > 0, 1)))

@@ -299,7 +299,7 @@ def _silent() -> Iterator[None]:
     """Keep open_clip's notes, which go to the root logger, off the terminal; what matters of them is an error of ours."""
     root, sink = logging.getLogger(), logging.NullHandler()
 
-    def refuse(record: logging.LogRecord) -> bool:
+    def refuse(_: logging.LogRecord) -> bool:
         return False
 
     root.addHandler(sink)  # without any handler, the first note would install one for good

@@ -12,7 +12,7 @@ from reprogram.errors import ReprogramError
 from reprogram.files import read_tensors, write_tensors
 
 
-class Sums(nn.Module, ABC):
+class Statistics(nn.Module, ABC):
     """Buffers that are sums over samples, in int64 or float64 whatever the precision of the logits.
 
     Attributes:
@@ -49,14 +49,14 @@ class Sums(nn.Module, ABC):
         """The same statistics, independent of these."""
         return self.empty().merge(self)
 
-    def merge(self, other: "Sums") -> Self:
+    def merge(self, other: "Statistics") -> Self:
         """Add what another process or shard has counted."""
         self.check_alike(other)
         for mine, theirs in zip(self.buffers(), other.buffers(), strict=True):
             mine += theirs.to(mine.device)
         return self
 
-    def subtract(self, other: "Sums") -> Self:
+    def subtract(self, other: "Statistics") -> Self:
         """Take samples out again: the result equals statistics that never saw them (exact for counts)."""
         self.check_alike(other)
         left = {name: part - other.get_buffer(name).to(part.device) for name, part in self.named_buffers()}
@@ -81,7 +81,7 @@ class Sums(nn.Module, ABC):
             part.zero_()
         return self
 
-    def check_alike(self, other: "Sums") -> None:
+    def check_alike(self, other: "Statistics") -> None:
         """Raise unless the other statistics are of the same kind and shape, so that the two can be added."""
         if type(self) is not type(other) or self.config() != other.config():
             raise ReprogramError(f"statistics {other.config()} cannot be combined with {self.config()}; they must be alike")

@@ -8,12 +8,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.errors import ReprogramError
-from reprogram.statistics.base import Sums, rearranged
+from reprogram.statistics.base import Statistics, rearranged
 
 LARGEST_COVARIANCE = 8192  # 512 MB; logits of more labels are handled in the span of their features, or not at all
 
 
-class GaussianStatistics(Sums):
+class GaussianStatistics(Statistics):
     """What the Gaussian mapping needs to know about a stream of (logits, target label) pairs, as plain sums.
 
     Args:
@@ -80,7 +80,7 @@ class GaussianStatistics(Sums):
 
     @override
     def with_classes(self, kept: Sequence[int | None]) -> Self:
-        """As in `Sums`; a class that holds samples cannot be dropped, because Σzzᵀ is not kept per class: subtract them."""
+        """As in `Statistics`; a class with samples cannot be dropped, because Σzzᵀ is not kept per class: subtract them."""
         dropped = [index for index in range(self.k_target) if index not in kept and float(self.samples[index]) > 0]
         if dropped:
             raise ReprogramError(

@@ -4,7 +4,9 @@ Every gradient-free mapping is a function of this matrix alone, and the matrix i
 gathered in any order, in pieces, on many machines, and samples can be taken out of it again. Memory is O(k_S · k_T).
 """
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -12,13 +14,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.errors import ReprogramError, unknown
-from reprogram.statistics.base import Sums, rearranged
+from reprogram.statistics.base import Statistics, rearranged
 
 Kind = Literal["counts", "probabilities"]
+TopRatio = float | Literal["all"]
 _DTYPES = {"counts": torch.int64, "probabilities": torch.float64}
 
 
-class JointStatistics(Sums):
+class JointStatistics(Statistics):
     """The sufficient statistic of all mappings: `matrix[s, t]` is the evidence for source label s on target class t.
 
     Make one with `JointStatistics.counts` (BLM, ILM, FLM; Eq. 6 times n) or `JointStatistics.probabilities` (BLM+; Eq. 8
@@ -246,3 +249,18 @@ def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
         order = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
         top[tied], indices[tied] = values[tied].gather(1, order), order
     return top, indices
+
+
+def top_count(ratio: TopRatio, k_target: int, k_source: int) -> int:
+    """K = floor(α · k_T), at least 1 and at most k_S, with α read as the decimal number that was written.
+
+    >>> top_count(0.15, 100, 1000), top_count(0.29, 100, 1000), top_count(0.15, 2, 1000), top_count("all", 10, 1000)
+    (15, 29, 1, 1000)
+    """
+    if ratio == "all":
+        return k_source
+    if not isinstance(ratio, (int, float)) or not (math.isfinite(ratio) and ratio > 0):
+        raise ReprogramError(
+            f"top ratio {ratio!r} was given, but a positive number or 'all' is expected (the paper has 0.15)"
+        )
+    return min(max(int(Fraction(repr(float(ratio))) * k_target), 1), k_source)

@@ -21,7 +21,7 @@ from reprogram.programs.base import Program
 from reprogram.progress import Progress
 from reprogram.randomness import generator
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.statistics.base import Sums
+from reprogram.statistics.base import Statistics
 from reprogram.training.checkpoint import read_checkpoint, write_checkpoint
 from reprogram.training.evaluation import Evaluation, accuracy_interval, autocast, choose_precision, evaluate
 from reprogram.training.settings import Schedule, TrainingSettings
@@ -258,7 +258,7 @@ class _Run:
     settings: TrainingSettings
     labels: Tensor
     records: list[dict[str, Any]] = field(default_factory=list)
-    gathered: list[Sums] = field(default_factory=list)
+    gathered: list[Statistics] = field(default_factory=list)
     resumed: bool = False
     selected: dict[str, Tensor] | None = None
     selected_epoch: int = 0
@@ -294,15 +294,15 @@ class _Run:
                 images = random_views(images, program.image_size, augment or "none", draw)
             yield images.to(device, non_blocking=True), train.labels[indices].to(device, non_blocking=True), indices
 
-    def empty_folds(self, mapping: Mapping) -> list[Sums]:
+    def empty_folds(self, mapping: Mapping) -> list[Statistics]:
         """One set of empty statistics for each fold, or a single one."""
-        return [mapping.gather() for _ in range(1 if self.folds is None else int(self.folds.max()) + 1)]
+        return [mapping.new_statistics() for _ in range(1 if self.folds is None else int(self.folds.max()) + 1)]
 
     def fold_of(self, indices: Tensor) -> Tensor | None:
         """The folds of these training samples, if there are any."""
         return None if self.folds is None else self.folds[indices]
 
-    def count(self, gathered: list[Sums], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
+    def count(self, gathered: list[Statistics], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
         """Add a batch to the statistics of its folds."""
         for fold, statistics in enumerate(gathered):
             if self.folds is None:
