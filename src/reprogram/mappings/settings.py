@@ -1,0 +1,135 @@
+"""What the built-in mappings can be told, one class for each name: fields, defaults, limits, help, and what `auto` tries.
+
+They stand apart from the mappings' own modules so that arguments can be checked before torch is imported. A mapping that
+another package brings may keep its settings in the same file as its class.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from reprogram.errors import ReprogramError
+from reprogram.settings import Settings
+
+Refresh = Literal["never", "fresh", "reuse"]
+Normalize = Literal["none", "centre", "standardise"]
+TopRatio = float | Literal["all"]
+Shrinkage = float | Literal["oas"]
+
+
+class MappingSettings(Settings):
+    """Base of all mappings' settings."""
+
+    @classmethod
+    def grid(cls) -> dict[str, tuple[Any, ...]]:
+        """The values that `auto` tries, for each setting that names any.
+
+        >>> GaussianSettings.grid()
+        {'shrinkage': ('oas', 0.1, 0.3, 0.6)}
+        """
+        extras = {name: field.json_schema_extra for name, field in cls.model_fields.items()}
+        return {
+            name: tuple(extra["tried"]) for name, extra in extras.items() if isinstance(extra, dict) and "tried" in extra
+        }
+
+
+def tried(values: Sequence[Any]) -> dict[str, Any]:
+    """For a field's `json_schema_extra`: the values that `auto` tries."""
+    return {"tried": list(values)}
+
+
+class NormalizedSettings(MappingSettings):
+    """Of mappings that multiply the source logits with ω and nothing else."""
+
+    normalize: Normalize = Field(
+        "none",
+        description="Centre or standardise the source logits before the mapping; none as published.",
+        json_schema_extra=tried(("none", "centre", "standardise")),
+    )
+
+
+class EstimatedSettings(MappingSettings):
+    """Of mappings that are estimated from statistics: when, and from which samples."""
+
+    refresh: Refresh = Field(
+        "reuse",
+        description="Estimate the mapping once (never again), by a fresh pass before each epoch, or from the outputs of the "
+        "epoch just trained (reuse).",
+    )
+    folds: int = Field(
+        0,
+        ge=0,
+        description="In training, score images by a mapping estimated without their fold, of so many; 0 uses all for all.",
+    )
+
+    @field_validator("folds")
+    @classmethod
+    def _not_one_fold(cls, folds: int) -> int:
+        if folds == 1:
+            raise ReprogramError("folds = 1 was given, but 0 (none) or at least 2 is expected; change that value")
+        return folds
+
+
+class OneToOneSettings(NormalizedSettings, EstimatedSettings):
+    """Of ilm."""
+
+    optimal: bool = Field(False, description="One-to-one mappings by exact assignment instead of greedily.")
+
+
+class OnceSettings(OneToOneSettings):
+    """Of flm: what ilm has, but estimated once."""
+
+    refresh: Refresh = Field("never", description=EstimatedSettings.model_fields["refresh"].description)
+
+
+class BayesSettings(NormalizedSettings, EstimatedSettings):
+    """Of blm."""
+
+    smoothing: float = Field(
+        1.0,
+        ge=0,
+        description="λ, the smoothing of Bayes' rule.",
+        json_schema_extra=tried((0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)),  # the paper's grid
+    )
+
+
+class TopKBayesSettings(BayesSettings):
+    """Of blm+."""
+
+    top_ratio: TopRatio = Field(
+        0.15,
+        description="α: K = α · classes source labels count per sample; or `all`.",
+        json_schema_extra=tried((0.01, 0.05, 0.15, 0.5, 1.0)),  # the paper's grid
+    )
+    top_k: int | None = Field(None, ge=1, description="K itself, instead of α.")
+
+    @field_validator("top_ratio")
+    @classmethod
+    def _positive(cls, ratio: TopRatio) -> TopRatio:
+        if ratio != "all" and not ratio > 0:
+            raise ReprogramError(
+                f"top_ratio = {ratio!r} was given, but a positive number or 'all' is expected (the paper has 0.15)"
+            )
+        return ratio
+
+
+class GaussianSettings(EstimatedSettings):
+    """Of gaussian."""
+
+    folds: int = Field(5, ge=0, description=EstimatedSettings.model_fields["folds"].description)
+    shrinkage: Shrinkage = Field(
+        "oas",
+        description="Shrinkage of the covariance, above 0 and up to 1; oas computes it.",
+        json_schema_extra=tried(("oas", 0.1, 0.3, 0.6)),
+    )
+    priors: bool = Field(False, description="Prefer frequent classes.")
+
+    @field_validator("shrinkage")
+    @classmethod
+    def _above_zero(cls, shrinkage: Shrinkage) -> Shrinkage:
+        if shrinkage != "oas" and not 0 < shrinkage <= 1:
+            raise ReprogramError(
+                f"shrinkage = {shrinkage!r} was given, but a number above 0 and up to 1, or 'oas', is expected"
+            )
+        return shrinkage
