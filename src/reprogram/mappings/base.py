@@ -1,62 +1,28 @@
-"""f_out as modules: the table `METHODS` names the published combinations of a statistic, a rule and a refresh schedule.
+"""f_out as a module: a mapping with its two label sets, what it was estimated from, and all that can be done with it.
 
-To add a mapping, write a rule in `rules.py`, a function from J (k_S × k_T) to ω of the same shape, and give it a row here.
+A family of mappings is a subclass: it says which statistics it needs (`empty_statistics`) and how these become an affine
+function of the logits (`solve`). Everything else, from folds to saving, is here.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from reprogram.errors import ReprogramError, unknown
-from reprogram.mappings.closed_form import (
-    bayes,
-    check_one_to_one,
-    check_smoothing,
-    one_to_one,
-    random,
-    same_labels,
-    warn_about,
-)
-from reprogram.mappings.gaussian import Shrinkage, check_shrinkage, gaussian
-from reprogram.sources.texts import Texts
+from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
+from reprogram.mappings.explain import Explanation, TextEncoder, explain_weights
+from reprogram.mappings.predictions import Predictions, strongest_contributions
+from reprogram.mappings.registry import MAPPINGS
+from reprogram.mappings.settings import MappingSettings, NormalizedSettings, Refresh
 from reprogram.statistics.base import Statistics
-from reprogram.statistics.gaussian import GaussianStatistics
-from reprogram.statistics.joint import JointStatistics, TopRatio, top_count
+from reprogram.statistics.joint import JointStatistics
 
-Refresh = Literal["never", "fresh", "reuse"]
-REFRESHES: tuple[Refresh, ...] = ("never", "fresh", "reuse")
-Normalize = Literal["none", "centre", "standardise"]
-NORMALIZATIONS: tuple[Normalize, ...] = ("none", "centre", "standardise")
-StatisticKind = Literal["counts", "probabilities", "gaussian"]
-
-
-@dataclass(frozen=True)
-class MappingSettings:
-    """What a mapping may look at besides the statistics: the label sets, the hyper-parameters and a seed.
-
-    Attributes:
-        top_k: K itself, where it must stay as it was although the number of classes has changed; None: from `top_ratio`.
-        span: (k_S, r) orthonormal columns that all logits are combinations of, for the Gaussian mapping of many labels.
-    """
-
-    source_labels: Sequence[str]
-    classes: Sequence[str]
-    smoothing: float = 1.0
-    top_ratio: TopRatio = 0.15
-    top_k: int | None = None
-    normalize: Normalize = "none"
-    shrinkage: Shrinkage = "oas"
-    priors: bool = False
-    folds: int | None = None
-    refresh: Refresh | None = None
-    optimal: bool = False
-    seed: int = 0
-    span: Tensor | None = None
+_BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -69,126 +35,125 @@ class Affine:
     bias: Tensor | None = None
 
     def normalised(self, logits: Tensor) -> Tensor:
-        """What ω is multiplied with: source logits (N, k_S), centred and scaled."""
-        logits = logits.float()
+        """What ω is multiplied with: source logits (N, k_S), centred and scaled, in ω's precision."""
+        logits = logits.to(self.omega.dtype)
         if self.shift is not None:
             logits = logits - self.shift
         return logits if self.scale is None else logits / self.scale
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Map source logits (N, k_S) in any precision to target logits (N, k_T) in float32."""
+        """Map source logits (N, k_S) in any precision to target logits (N, k_T) in ω's precision."""
         with torch.autocast(logits.device.type, enabled=False):
-            product = self.normalised(logits) @ self.omega.float()
+            product = self.normalised(logits) @ self.omega
             return product if self.bias is None else product + self.bias
 
-    def on(self, device: torch.device) -> "Affine":
-        """The same on a device."""
+    def to(self, place: torch.device | torch.dtype) -> "Affine":
+        """The same on another device or in another precision."""
         parts = (self.omega, self.shift, self.scale, self.bias)
-        return Affine(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
+        return Affine(*(None if part is None else part.to(place) for part in parts))  # type: ignore[arg-type]
 
     def folded(self) -> tuple[Tensor, Tensor]:
         """W (k_S, k_T) and b (k_T,), with target logits = z·W + b: what can be folded into a model's last layer."""
-        weight = self.omega.double() if self.scale is None else self.omega.double() / self.scale[:, None]
-        offset = weight.new_zeros(weight.shape[1]) if self.bias is None else self.bias.double()
-        if self.shift is not None:
-            offset = offset - self.shift.double() @ weight
+        whole = self.to(torch.float64)
+        weight = whole.omega if whole.scale is None else whole.omega / whole.scale[:, None]
+        offset = weight.new_zeros(weight.shape[1]) if whole.bias is None else whole.bias
+        if whole.shift is not None:
+            offset = offset - whole.shift @ weight
         return weight.float(), offset.float()
 
 
-@dataclass(frozen=True)
-class Method:
-    """A named mapping: the statistic it needs (None: no data at all), its rule, when it is estimated, its settings."""
-
-    summary: str
-    statistic: StatisticKind | None
-    rule: Callable[[Tensor | None, MappingSettings], Tensor] | None
-    refresh: Refresh
-    uses: frozenset[str] = frozenset()
-    folds: int = 0
-
-
-def _random_rule(_: Tensor | None, settings: MappingSettings) -> Tensor:
-    generator = torch.Generator().manual_seed(settings.seed)
-    return random(len(settings.source_labels), len(settings.classes), generator)
-
-
-def _one_to_one_rule(evidence: Tensor | None, settings: MappingSettings) -> Tensor:
-    assert evidence is not None
-    return one_to_one(evidence, optimal=settings.optimal, classes=settings.classes)
-
-
-def _bayes_rule(evidence: Tensor | None, settings: MappingSettings) -> Tensor:
-    assert evidence is not None
-    return bayes(evidence, settings.smoothing, classes=settings.classes)
-
-
-def _same_labels_rule(_: Tensor | None, settings: MappingSettings) -> Tensor:
-    return same_labels(settings.source_labels, settings.classes)
-
-
-def _ensemble_rule(_: Tensor | None, settings: MappingSettings) -> Tensor:
-    if not isinstance(settings.source_labels, Texts):
-        raise ReprogramError(
-            "mapping 'ensemble' averages texts about the classes, but this model has labels of its own; "
-            "choose an openclip: model, or a mapping such as blm+"
-        )
-    return settings.source_labels.ensemble(settings.classes)
-
-
-_LINEAR = frozenset({"normalize"})
-_ESTIMATED = frozenset({"refresh", "folds"})
-_ASSIGNED = _LINEAR | _ESTIMATED | {"optimal"}
-_SMOOTHED = _LINEAR | _ESTIMATED | {"smoothing"}
-METHODS: dict[str, Method] = {
-    "rlm": Method("random one-to-one", None, _random_rule, "never", _LINEAR),
-    "flm": Method("greedy one-to-one, once", "counts", _one_to_one_rule, "never", _ASSIGNED),
-    "ilm": Method("greedy one-to-one", "counts", _one_to_one_rule, "reuse", _ASSIGNED),
-    "blm": Method("Bayes on counts", "counts", _bayes_rule, "reuse", _SMOOTHED),
-    "blm+": Method("Bayes on top-K", "probabilities", _bayes_rule, "reuse", _SMOOTHED | {"top_ratio", "top_k"}),
-    "gaussian": Method(
-        "Bayes with normal densities", "gaussian", None, "reuse", _ESTIMATED | {"shrinkage", "priors", "span"}, folds=5
-    ),
-    "linear": Method("a weight matrix learned by gradient, no bias", None, None, "never", _LINEAR),
-    "sigmoid": Method("the same, squashed by a sigmoid", None, None, "never", _LINEAR),
-    "none": Method("source labels as they are, where the label sets agree", None, _same_labels_rule, "never", _LINEAR),
-    "ensemble": Method("the mean of each class's texts, zero-shot (CLIP)", None, _ensemble_rule, "never", _LINEAR),
-}
-LEARNED = ("linear", "sigmoid")
-
-
 class Mapping(nn.Module, ABC):
-    """f_out: source logits (N, k_S) times ω (k_S, k_T), no bias, no temperature (Eq. 2), unless asked to normalise.
+    """Source logits (N, k_S) → target logits (N, k_T): an affine function with its label sets.
+
+    Args:
+        name: what the registry calls it.
+        settings: the settings of its family.
+        source_labels: the k_S names on the frozen model's side; two labels may have one name.
+        classes: the k_T names on the task's side, all different.
+        seed: of whatever is drawn.
+        span: (k_S, r) orthonormal columns that all logits are combinations of, where the source model knows them.
+        weighted: whether samples may carry weights.
 
     Attributes:
         statistics: what the mapping was estimated from; None if it needs no data.
+        omega: (k_S, k_T) float32, the weights; uniform before the first `estimate`. A learned mapping has none.
         shift: (k_S,) subtracted from the source logits; None for the paper's mappings.
         scale: (k_S,) that they are divided by after that; None for the paper's mappings.
-        bias: (k_T,) of the Gaussian mapping, else None.
+        bias: (k_T,) added at the end; None for the paper's mappings.
     """
 
+    #: Whether it classifies well whatever its columns mean; others read classes off the largest logits.
+    general: ClassVar[bool] = False
+    #: Whether a gradient trains it, so that it has no statistics to be changed by.
+    learned: ClassVar[bool] = False
     statistics: Statistics | None
+    omega: Tensor
     shift: Tensor | None
     scale: Tensor | None
     bias: Tensor | None
 
-    def __init__(self, name: str, settings: MappingSettings) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: MappingSettings,
+        source_labels: Sequence[str],
+        classes: Sequence[str],
+        *,
+        seed: int = 0,
+        span: Tensor | None = None,
+        weighted: bool = False,
+    ) -> None:
         super().__init__()
-        method = METHODS[name]
-        self.name, self.settings = name, settings
-        self.refresh: Refresh = settings.refresh or method.refresh
-        self.folds = method.folds if settings.folds is None else settings.folds
+        self.name, self.settings, self.seed, self.span, self.weighted = name, settings, seed, span, weighted
+        self.source_labels, self.classes = source_labels, tuple(classes)
+        self._check_labels()
+        self.statistics = self.empty_statistics()
         self._fold_parts: list[Affine] = []
-        self.statistics = _empty_statistics(name, settings)
-        k_source, k_target = len(settings.source_labels), len(settings.classes)
-        shifted, scaled = settings.normalize != "none" or name == "gaussian", settings.normalize == "standardise"
-        self.register_buffer("shift", torch.zeros(k_source) if shifted else None)
-        self.register_buffer("scale", torch.ones(k_source) if scaled else None)
-        self.register_buffer("bias", torch.zeros(k_target) if name == "gaussian" else None)
+        start = self.start()
+        for part in ("omega", "shift", "scale", "bias"):
+            self.register_buffer(part, getattr(start, part))
+
+    @abstractmethod
+    def empty_statistics(self) -> Statistics | None:
+        """What has to be counted for this mapping, with nothing counted yet; None if it needs no data."""
+
+    @abstractmethod
+    def start(self) -> Affine:
+        """The mapping before anything was counted; it has the parts that `solve` gives."""
+
+    @abstractmethod
+    def solve(self, statistics: Statistics) -> Affine:
+        """The mapping of these statistics, in float32."""
 
     @property
-    @abstractmethod
+    def takes_answers(self) -> bool:
+        """Whether answers that name only their best labels are enough for it."""
+        return False
+
+    @property
+    def k_source(self) -> int:
+        """How many source labels there are."""
+        return len(self.source_labels)
+
+    @property
+    def k_target(self) -> int:
+        """How many classes there are."""
+        return len(self.classes)
+
+    @property
+    def refresh(self) -> Refresh:
+        """When it is estimated in training."""
+        return getattr(self.settings, "refresh", "never")
+
+    @property
+    def folds(self) -> int:
+        """In training, by how many folds samples are scored by a mapping that does not know them; 0: none."""
+        return getattr(self.settings, "folds", 0)
+
+    @property
     def weights(self) -> Tensor:
         """ω, (k_S, k_T) float32: what the normalised logits are multiplied with."""
+        return self.omega
 
     @property
     def affine(self) -> Affine:
@@ -206,142 +171,258 @@ class Mapping(nn.Module, ABC):
         return scores[folds.to(scores.device), torch.arange(len(logits), device=scores.device)]
 
     def new_statistics(self) -> Statistics:
-        """Empty statistics of the right kind, on the right device, to be filled and handed to `estimate`."""
-        assert self.statistics is not None
+        """Empty statistics of the right kind, on the right device, to be filled and handed to `estimate` or `learn`."""
+        if self.statistics is None:
+            raise ReprogramError(
+                f"mapping {self.name!r} is not estimated from data, so nothing can be counted for it; choose another one"
+            )
         return self.statistics.empty().to(self.weights.device)
+
+    def count(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Statistics:
+        """New statistics of these samples: logits (N, k_S), class numbers (N,) and perhaps sample weights (N,)."""
+        statistics = self.new_statistics()
+        for start in range(0, len(logits), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            statistics.update(logits[part], targets[part], None if weights is None else weights[part])
+        return statistics
 
     @torch.no_grad()
     def estimate(self, *parts: Statistics) -> float:
-        """Replace the mapping by the one of these statistics and keep them; return the change of ω.
+        """Replace the mapping by the one of these statistics and keep a copy of them; return the change of ω.
 
-        Given the statistics of several folds, keep their sum and, for `forward(logits, folds)`, the mappings without each.
-        The change is the mean over classes of the absolute difference of the columns, over their absolute sums: 0 is
-        none, 1 is disjoint.
+        Without any, the mapping is estimated anew from the statistics that it holds. Given those of several folds, it keeps
+        their sum and, for `forward(logits, folds)`, the mappings without each. The change is the mean over classes of the
+        absolute difference of the columns, over their absolute sums: 0 is none, 1 is disjoint.
         """
         assert self.statistics is not None
-        if parts[0] is not self.statistics:
+        if parts:
             for part in parts:
                 self.statistics.check_alike(part)
             self.statistics.reset()
             for part in parts:
                 self.statistics.merge(part)
-        found, before = self._solve(self.statistics), self.weights.detach().clone()
-        for name in ("shift", "scale", "bias"):
+        found, before = self.solve(self.statistics), self.weights.detach().clone()
+        for name in ("omega", "shift", "scale", "bias"):
             if (buffer := getattr(self, name)) is not None:
                 buffer.copy_(getattr(found, name))
-        self._keep(found.omega)
         self._fold_parts = []
         if len(parts) > 1:
-            self._fold_parts = [self._solve(self.statistics.copy().subtract(part)).on(before.device) for part in parts]
+            self._fold_parts = [self.solve(self.statistics.copy().subtract(part)).to(before.device) for part in parts]
         sizes = (self.weights.abs().sum(0) + before.abs().sum(0)).clamp_min(1e-30)
         return float(((self.weights - before).abs().sum(0) / sizes).mean())
+
+    def learn(self, statistics: Statistics) -> Self:
+        """Add samples; the result equals a mapping that was given all of them at once."""
+        self._own_statistics("learn more").merge(statistics)
+        self.estimate()
+        return self
+
+    def forget(self, statistics: Statistics) -> Self:
+        """Take samples out again; the result equals a mapping that never saw them."""
+        self._own_statistics("forget").subtract(statistics)
+        self.estimate()
+        return self
+
+    def with_class(self, name: str, statistics: Statistics | None = None) -> "Mapping":
+        """This mapping with one class more, of which `statistics` (of the new mapping's shape) hold the samples, if any."""
+        if name in self.classes:
+            raise ReprogramError(f"class {name!r} is already known; add samples to it instead")
+        fresh = self.with_classes([*self.classes, name])
+        return fresh if statistics is None else fresh.learn(statistics)
+
+    def without_class(self, name: str, statistics: Statistics | None = None) -> "Mapping":
+        """This mapping as if a class had never been there.
+
+        Args:
+            name: the class.
+            statistics: of its samples; a mapping whose statistics are not kept apart by class needs them.
+        """
+        if name not in self.classes:
+            raise unknown("class", name, self.classes)
+        if len(self.classes) < 2:
+            raise ReprogramError(f"class {name!r} is the last one and cannot be removed; fit a new mapping instead")
+        reduced = self.with_classes(self.classes)
+        if statistics is not None:
+            reduced.forget(statistics)
+        elif reduced.statistics is not None and reduced.statistics.shares(self.classes.index(name)):
+            raise ReprogramError(
+                f"mapping {self.name!r} needs the samples of class {name!r} to take them out of what all classes share; "
+                "give their logits, too"
+            )
+        return reduced.with_classes([other for other in self.classes if other != name])
 
     def with_classes(self, classes: Sequence[str]) -> "Mapping":
         """This mapping for other classes: what is known about the kept ones stays, new ones have no evidence yet.
 
-        Nothing about the kept classes is counted again. K stays what it was. Call `estimate` after counting new samples.
+        Nothing about the kept classes is counted again. K stays what it was.
         """
-        old = {name: index for index, name in enumerate(self.settings.classes)}
-        settings = replace(self.settings, classes=tuple(classes))
-        if isinstance(self.statistics, JointStatistics) and "top_k" in METHODS[self.name].uses:
-            settings = replace(settings, top_k=self.statistics.top_k)
-        fresh = type(self)(self.name, settings)
+        if self.learned:
+            raise ReprogramError(f"mapping {self.name!r} is learned and cannot change its classes; fit it again")
+        fresh = type(self)(
+            self.name,
+            self.fixed_settings(),
+            self.source_labels,
+            classes,
+            seed=self.seed,
+            span=self.span,
+            weighted=self.weighted,
+        )
         if self.statistics is not None:
-            fresh.statistics = self.statistics.with_classes([old.get(name) for name in classes])
+            places = {name: index for index, name in enumerate(self.classes)}
+            fresh.statistics = self.statistics.with_classes([places.get(name) for name in fresh.classes])
+            with ignore_evidence_warnings():
+                fresh.estimate()
         return fresh.to(self.weights.device)
 
-    def config(self) -> dict[str, Any]:
-        """Everything but the tensors that is needed to build this mapping again, as plain JSON values."""
-        used = {name: getattr(self.settings, name) for name in sorted(METHODS[self.name].uses - {"span"})}
-        if "refresh" in used:
-            used["refresh"] = self.refresh
-        return {"name": self.name, "seed": self.settings.seed, **used}
+    def fixed_settings(self) -> MappingSettings:
+        """The settings, with what follows from the number of classes fixed as it is now."""
+        return self.settings
 
-    def _solve(self, statistics: Statistics) -> Affine:
-        """The mapping of these statistics."""
-        omega, settings = self._rule(statistics), self.settings
-        if settings.normalize == "none":
+    @torch.no_grad()
+    def predict(self, logits: Tensor, *, evidence: int = 0, precise: bool = False) -> Predictions:
+        """Classify source logits (N, k_S) and name, for each sample, the source labels that decided it.
+
+        Args:
+            logits: of a model with these source labels.
+            evidence: how many source labels to name.
+            precise: compute in float64.
+        """
+        if logits.ndim != 2 or logits.shape[1] != self.k_source:
+            raise ReprogramError(f"logits have shape {tuple(logits.shape)}, but (N, {self.k_source}) is expected")
+        affine = self.affine.to(torch.float64) if precise else self.affine
+        logits = logits.to(affine.omega.device)
+        said = Predictions.of(affine(logits).softmax(1), self.classes)
+        if not evidence:
+            return said
+        inputs = affine.normalised(logits)
+        reasons = strongest_contributions(self.source_labels, affine.omega, inputs, said.indices, evidence)
+        return replace(said, evidence=reasons)
+
+    @torch.no_grad()
+    def predict_answers(self, indices: Tensor, probabilities: Tensor, frequencies: Tensor | None = None) -> Predictions:
+        """Classify answers that name only their best labels: score_t = Σ_k p_k · ω[s_k, t], scaled to sum 1.
+
+        Args:
+            indices: (N, K) source labels of each answer, −1 marks an empty place.
+            probabilities: (N, K) their probabilities.
+            frequencies: (k_T,) how frequent the classes are; decides where nothing in an answer speaks for any class. By
+                default those of the samples that the mapping was estimated from.
+        """
+        if not self.takes_answers:
+            raise ReprogramError(
+                f"mapping {self.name!r} needs all logits, but top-K answers were given; fit one with blm or blm+"
+            )
+        weights = self.weights.double().cpu()
+        shares = torch.zeros(len(indices), self.k_target, dtype=torch.float64)
+        for labels, scores in zip(indices.T, probabilities.T, strict=True):
+            shares += weights[labels.clamp_min(0)] * (scores * (labels >= 0))[:, None]
+        total = shares.sum(1, keepdim=True)
+        guessed = total[:, 0] <= 0
+        if frequencies is None:
+            frequencies = torch.ones(self.k_target) if self.statistics is None else self.statistics.samples.cpu()
+        frequencies = frequencies.double() / frequencies.double().sum().clamp_min(1e-300)
+        shares = torch.where(guessed[:, None], frequencies, shares / total.where(total > 0, 1))
+        return Predictions.of(shares, self.classes, guessed=guessed)
+
+    def explain(self, count: int = 3, *, encoder: TextEncoder | None = None) -> Explanation:
+        """Name the source labels of the largest |weight| for each class; see `Explanation`."""
+        return explain_weights(self.weights.detach(), self.source_labels, self.classes, count, encoder)
+
+    def config(self) -> dict[str, Any]:
+        """Everything but labels and tensors that is needed to build this mapping again, as plain JSON values."""
+        return {"name": self.name, "seed": self.seed, "weighted": self.weighted, **self.settings.model_dump()}
+
+    def save(self, folder: str | Path, **sections: Any) -> None:
+        """Write the mapping with its label sets and statistics as a folder of JSON and safetensors.
+
+        Args:
+            folder: one that does not exist, or holds an artefact, which is replaced.
+            sections: what else belongs to it, as plain JSON values.
+        """
+        from reprogram.mappings.artefact import save_mapping
+
+        save_mapping(self, Path(folder), sections)
+
+    @staticmethod
+    def load(folder: str | Path) -> "Mapping":
+        """Read what `save` wrote, or the mapping of a saved `Reprogrammed` or of a run."""
+        from reprogram.mappings.artefact import load_mapping
+
+        return load_mapping(Path(folder))[0]
+
+    def _own_statistics(self, what: str) -> Statistics:
+        if self.learned:
+            raise ReprogramError(f"mapping {self.name!r} is learned by gradient and cannot {what}; fit it again")
+        if self.statistics is None:
+            raise ReprogramError(
+                f"mapping {self.name!r} has no statistics, so it cannot {what}; only mappings estimated from data can"
+            )
+        return self.statistics
+
+    def _check_labels(self) -> None:
+        if isinstance(self.classes, str) or not self.classes or not len(self.source_labels):
+            raise ReprogramError(
+                f"{len(self.source_labels)} source labels and {len(self.classes)} classes were given; both need at least one"
+            )
+        if len(set(self.classes)) < len(self.classes):
+            twice = next(name for name in self.classes if self.classes.count(name) > 1)
+            raise ReprogramError(f"the classes name {twice!r} more than once; give each a name of its own")
+
+
+class LinearMapping(Mapping):
+    """A mapping that is ω and nothing else (Eq. 2), unless it is asked to normalise the logits; a family gives its rule."""
+
+    settings: NormalizedSettings
+
+    @abstractmethod
+    def rule(self, statistics: Statistics) -> Tensor:
+        """ω (k_S, k_T) of these statistics."""
+
+    @override
+    def empty_statistics(self) -> Statistics | None:
+        # what needs no data for ω still needs the means and deviations that it normalises by
+        return self._joint() if self._moments else None
+
+    @override
+    def start(self) -> Affine:
+        shift = torch.zeros(self.k_source) if self._moments else None
+        scale = torch.ones(self.k_source) if self.settings.normalize == "standardise" else None
+        return Affine(self.first_weights(), shift, scale)
+
+    def first_weights(self) -> Tensor:
+        """ω before anything was counted: every class has a uniform column."""
+        return torch.full((self.k_source, self.k_target), 1 / self.k_source)
+
+    @override
+    def solve(self, statistics: Statistics) -> Affine:
+        omega = self.rule(statistics).float()
+        if not self._moments:
             return Affine(omega)
         assert isinstance(statistics, JointStatistics)
         mean, deviation = statistics.moments_of_logits()
-        scale = deviation.where(deviation > 0, 1).float() if settings.normalize == "standardise" else None
+        scale = deviation.where(deviation > 0, 1).float() if self.settings.normalize == "standardise" else None
         return Affine(omega, mean.float(), scale)
 
-    @abstractmethod
-    def _rule(self, statistics: Statistics) -> Tensor:
-        """ω of these statistics."""
-
-    def _keep(self, omega: Tensor) -> None:
-        """Take over what `_rule` has found."""
-
-
-class EstimatedMapping(Mapping):
-    """A gradient-free mapping: ω and the statistics it came from are buffers, nothing is trained.
-
-    Before the first `estimate` every class has a uniform column, except for the rules that need no data.
-    """
-
-    omega: Tensor
-
-    def __init__(self, name: str, settings: MappingSettings) -> None:
-        super().__init__(name, settings)
-        method = METHODS[name]
-        k_source, k_target = len(settings.source_labels), len(settings.classes)
-        if method.rule is _one_to_one_rule:  # a rule that cannot work must say so before any pass
-            check_one_to_one(k_source, k_target)
-        if method.statistic is None:
-            assert method.rule is not None
-            omega = method.rule(None, settings)
-        else:
-            omega = torch.full((k_source, k_target), 1 / k_source)
-        self.register_buffer("omega", omega)
-
     @property
     @override
-    def weights(self) -> Tensor:
-        return self.omega
+    def takes_answers(self) -> bool:
+        return not self._moments
 
-    @override
-    def _solve(self, statistics: Statistics) -> Affine:
-        if not isinstance(statistics, GaussianStatistics):
-            return super()._solve(statistics)
-        warn_about(
-            statistics.samples <= 0, self.settings.classes, "there is no evidence for target {}: it is left at the average"
+    @property
+    def _moments(self) -> bool:
+        return self.settings.normalize != "none"
+
+    def _joint(self, top_k: int | None = None) -> JointStatistics:
+        """J as counts, or as the summed probabilities of the `top_k` best labels."""
+        kind, count = ("counts", 1) if top_k is None else ("probabilities", top_k)
+        return JointStatistics(
+            kind,  # type: ignore[arg-type]
+            self.k_source,
+            self.k_target,
+            count,
+            moments=self._moments,
+            weighted=self.weighted,
         )
-        omega, mean, bias = gaussian(statistics, self.settings.shrinkage, priors=self.settings.priors)
-        if statistics.span is not None:
-            omega, mean = statistics.span @ omega, statistics.span @ mean
-        return Affine(omega.float(), mean.float(), None, bias.float())
-
-    @override
-    def _rule(self, statistics: Statistics) -> Tensor:
-        method = METHODS[self.name]
-        assert method.rule is not None
-        assert isinstance(statistics, JointStatistics)
-        return method.rule(None if method.statistic is None else statistics.matrix, self.settings)
-
-    @override
-    def _keep(self, omega: Tensor) -> None:
-        self.omega.copy_(omega)
-
-
-class LearnedMapping(Mapping):
-    """The paper's "Deep" mapping: a weight matrix without bias, trained by its own optimiser; optionally squashed."""
-
-    def __init__(self, name: str, settings: MappingSettings) -> None:
-        super().__init__(name, settings)
-        k_source, k_target = len(settings.source_labels), len(settings.classes)
-        values = torch.rand(k_source, k_target, generator=torch.Generator().manual_seed(settings.seed))
-        self.matrix = nn.Parameter((2 * values - 1) * k_source**-0.5)
-
-    @property
-    @override
-    def weights(self) -> Tensor:
-        return self.matrix.sigmoid() if self.name == "sigmoid" else self.matrix
-
-    @override
-    def _rule(self, statistics: Statistics) -> Tensor:
-        return self.weights.detach()
 
 
 def make_mapping(
@@ -349,90 +430,31 @@ def make_mapping(
     source_labels: Sequence[str],
     classes: Sequence[str],
     *,
-    smoothing: float = 1.0,
-    top_ratio: TopRatio = 0.15,
-    top_k: int | None = None,
-    normalize: Normalize = "none",
-    shrinkage: Shrinkage = "oas",
-    priors: bool = False,
-    folds: int | None = None,
-    refresh: Refresh | None = None,
-    optimal: bool = False,
     seed: int = 0,
     span: Tensor | None = None,
+    weighted: bool = False,
+    **settings: Any,
 ) -> Mapping:
     """Build a mapping by its name.
 
     Args:
-        name: one of `METHODS`: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none, ensemble.
+        name: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none, ensemble, or one that was registered.
         source_labels: the k_S names on the frozen model's side.
         classes: the k_T names on the task's side.
-        smoothing: λ of BLM and BLM+.
-        top_ratio: α of BLM+, or "all" for the ablation without top-K.
-        top_k: K of BLM+ itself, instead of α.
-        normalize: "none" as published, or let the source logits be centred or standardised before ω, by their means and
-            deviations over the same samples.
-        shrinkage: ρ of the Gaussian mapping's covariance, or "oas".
-        priors: whether the Gaussian mapping prefers frequent classes.
-        folds: in training, score each sample by the mapping estimated without its fold out of so many; 0 uses all samples
-            for all, as published. None takes the method's own: 5 for the Gaussian mapping, 0 for the others.
-        refresh: when ω is estimated: "never" again after the start, from a "fresh" pass before each epoch, or by "reuse" of
-            the outputs of the epoch just trained. None takes the method's own.
-        optimal: for one-to-one mappings, the exact assignment instead of the greedy one.
         seed: of the random choice, or of the learned mapping's start.
-        span: orthonormal columns (k_S, r) that span the logits, so that the Gaussian mapping can work in r dimensions.
+        span: orthonormal columns (k_S, r) that span the logits, `frozen.span`.
+        weighted: whether samples may carry weights.
+        settings: what the mapping can be told; `reprogram.mappings.registry.MAPPINGS[name].settings` documents it.
 
     >>> make_mapping("blm+", [f"source {i}" for i in range(50)], ["cat", "dog"]).weights.shape
     torch.Size([50, 2])
+    >>> make_mapping("blm", ["tabby", "beagle"], ["cat", "dog"], top_ratio=0.3)
+    Traceback (most recent call last):
+    ...
+    reprogram.errors.ReprogramError: mapping 'blm' does not use top_ratio; leave it out, or choose one that does: blm+
     """
-    if name not in METHODS:
-        raise unknown("mapping", str(name), METHODS)
-    settings = MappingSettings(
-        source_labels=source_labels,
-        classes=classes,
-        smoothing=smoothing,
-        top_ratio=top_ratio,
-        top_k=top_k,
-        normalize=normalize,
-        shrinkage=shrinkage,
-        priors=priors,
-        folds=folds,
-        refresh=refresh,
-        optimal=optimal,
-        seed=seed,
-        span=span if name == "gaussian" else None,
+    family = MAPPINGS[name]
+    mapping: Mapping = family.load()(
+        name, family.read(settings), source_labels, classes, seed=seed, span=span, weighted=weighted
     )
-    _check(name, settings)
-    return LearnedMapping(name, settings) if name in LEARNED else EstimatedMapping(name, settings)
-
-
-def _check(name: str, settings: MappingSettings) -> None:
-    if settings.refresh is not None and settings.refresh not in REFRESHES:
-        raise unknown("refresh", settings.refresh, REFRESHES)
-    if settings.normalize not in NORMALIZATIONS:
-        raise unknown("normalize", settings.normalize, NORMALIZATIONS)
-    check_smoothing(settings.smoothing)
-    check_shrinkage(settings.shrinkage)
-    top_count(settings.top_ratio, len(settings.classes), len(settings.source_labels))
-    if settings.folds is not None and (settings.folds < 0 or settings.folds == 1):
-        raise ReprogramError(f"folds = {settings.folds} was given, but 0 (none) or at least 2 is expected")
-    plain = MappingSettings((), ())
-    for setting in ("smoothing", "top_ratio", "top_k", "normalize", "shrinkage", "priors", "folds", "refresh", "optimal"):
-        if getattr(settings, setting) != getattr(plain, setting) and setting not in METHODS[name].uses:
-            takers = ", ".join(other for other, method in METHODS.items() if setting in method.uses)
-            raise ReprogramError(f"mapping {name!r} does not use {setting}; leave it out, or choose one that does: {takers}")
-
-
-def _empty_statistics(name: str, settings: MappingSettings) -> Statistics | None:
-    """What has to be gathered for this mapping; None if it needs no data."""
-    kind, moments = METHODS[name].statistic, settings.normalize != "none"
-    k_source, k_target = len(settings.source_labels), len(settings.classes)
-    if kind == "gaussian":
-        coordinates = k_source if settings.span is None else settings.span.shape[1]
-        return GaussianStatistics(coordinates, k_target, span=settings.span)
-    if kind == "probabilities":
-        top_k = settings.top_k or top_count(settings.top_ratio, k_target, k_source)
-        return JointStatistics.probabilities(k_source, k_target, top_k, moments=moments)
-    if kind == "counts" or moments:
-        return JointStatistics.counts(k_source, k_target, moments=moments)
-    return None
+    return mapping

@@ -1,17 +1,20 @@
 """What a mapping has learned, in words: the source labels that speak for each class, and whether their names agree."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from reprogram.reprogrammed import Reprogrammed
+from reprogram.errors import ReprogramError
 from reprogram.sources.vision_language import TextEncoder, label_similarity
+
+__all__ = ["ClassLabel", "Explanation", "TextEncoder", "explain_weights"]
 
 
 @dataclass(frozen=True)
-class Speaker:
-    """A source label that speaks for a class: its weight in ω, and how alike the two names are where that is known."""
+class ClassLabel:
+    """A source label of a class: its weight in ω, and how alike the two names are where that is known."""
 
     source: str
     weight: float
@@ -23,48 +26,63 @@ class Explanation:
     """A mapping in words.
 
     Attributes:
-        classes: for each class its strongest source labels, the largest |weight| first.
+        classes: for each class its source labels of the largest |weight|, the largest first; a weight of 0 says nothing and
+            is left out.
         agreement: mean over the classes of the rank correlation (−1 to 1) between the weights of all source labels and the
             likeness of their names with the class name; None without a text encoder.
     """
 
-    classes: dict[str, list[Speaker]]
+    classes: dict[str, list[ClassLabel]]
     agreement: float | None = None
 
     def __str__(self) -> str:
         lines = []
-        for name, speakers in self.classes.items():
+        for name, labels in self.classes.items():
             lines.append(name)
-            for speaker in speakers:
-                alike = "" if speaker.similarity is None else f"  (likeness {speaker.similarity:.2f})"
-                lines.append(f"    {speaker.weight:.3f}  {speaker.source}{alike}")
+            for label in labels:
+                alike = "" if label.similarity is None else f"  (likeness {label.similarity:.2f})"
+                lines.append(f"    {label.weight:.3f}  {label.source}{alike}")
         if self.agreement is not None:
             lines.append(f"agreement of weights and names: {self.agreement:+.2f}")
         return "\n".join(lines)
 
 
 @torch.no_grad()
-def explain(model: Reprogrammed, *, count: int = 3, encoder: TextEncoder | None = None) -> Explanation:
-    """Name the source labels that speak for each class.
+def explain_weights(
+    weights: Tensor, source_labels: Sequence[str], classes: Sequence[str], count: int = 3, encoder: TextEncoder | None = None
+) -> Explanation:
+    """Name the source labels that speak for or against each class.
 
     Args:
-        model: its mapping is explained.
+        weights: ω (k_S, k_T).
+        source_labels: k_S names.
+        classes: k_T names.
         count: how many source labels for each class.
         encoder: a text encoder, `load_text_encoder("openclip:ViT-B-32/openai")`. With it, the likeness of the names is told
             as well, for the labels of any source model: where weights and names agree, the mapping follows the meaning.
+
+    >>> explained = explain_weights(torch.tensor([[0.2, 1.0], [-0.8, 0.0]]), ["tabby", "beagle"], ["cat", "dog"], 2)
+    >>> [(label.source, round(label.weight, 1)) for label in explained.classes["cat"]], len(explained.classes["dog"])
+    ([('beagle', -0.8), ('tabby', 0.2)], 1)
     """
-    weights = model.mapping.weights.float().cpu()
-    labels = model.frozen.labels
-    likeness = None if encoder is None else label_similarity(encoder, labels, model.classes)
-    strongest = weights.abs().topk(min(count, len(labels)), dim=0).indices
-    classes = {
+    if not isinstance(count, int) or count < 1:
+        raise ReprogramError(f"count = {count!r} was given, but a whole number of source labels from 1 on is expected")
+    weights = weights.float().cpu()
+    likeness = None if encoder is None else label_similarity(encoder, source_labels, classes)
+    strongest = weights.abs().topk(min(count, len(weights)), dim=0).indices
+    named = {
         name: [
-            Speaker(labels[row], float(weights[row, column]), None if likeness is None else float(likeness[row, column]))
+            ClassLabel(
+                source_labels[row],
+                float(weights[row, column]),
+                None if likeness is None else float(likeness[row, column]),
+            )
             for row in strongest[:, column].tolist()
+            if weights[row, column] != 0
         ]
-        for column, name in enumerate(model.classes)
+        for column, name in enumerate(classes)
     }
-    return Explanation(classes, None if likeness is None else float(_rank_correlation(weights, likeness).mean()))
+    return Explanation(named, None if likeness is None else float(_rank_correlation(weights, likeness).mean()))
 
 
 def _rank_correlation(first: Tensor, second: Tensor) -> Tensor:

@@ -5,15 +5,18 @@ like the others, but its weights are signed and are no probabilities, and it nee
 """
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from reprogram.errors import ReprogramError
+from reprogram.mappings.base import Affine, Mapping
+from reprogram.mappings.evidence import warn_about
+from reprogram.mappings.settings import GaussianSettings, Shrinkage
+from reprogram.statistics.base import Statistics
 from reprogram.statistics.gaussian import GaussianStatistics
-
-Shrinkage = float | Literal["oas"]
 
 
 @dataclass(frozen=True)
@@ -114,3 +117,30 @@ def check_shrinkage(shrinkage: Shrinkage) -> None:
     """Raise unless this is "oas" or a number above 0 and up to 1; at 0 the covariance of few samples has no inverse."""
     if shrinkage != "oas" and (not isinstance(shrinkage, (int, float)) or not 0 < shrinkage <= 1):
         raise ReprogramError(f"shrinkage {shrinkage!r} was given, but a number above 0 and up to 1, or 'oas', is expected")
+
+
+class GaussianMapping(Mapping):
+    """The mapping of those densities; in the coordinates of `span` where the logits lie in one."""
+
+    general = True
+    settings: GaussianSettings
+
+    @override
+    def empty_statistics(self) -> Statistics:
+        coordinates = self.k_source if self.span is None else self.span.shape[1]
+        return GaussianStatistics(coordinates, self.k_target, span=self.span)
+
+    @override
+    def start(self) -> Affine:
+        uniform = torch.full((self.k_source, self.k_target), 1 / self.k_source)
+        return Affine(uniform, torch.zeros(self.k_source), None, torch.zeros(self.k_target))
+
+    @override
+    def solve(self, statistics: Statistics) -> Affine:
+        assert isinstance(statistics, GaussianStatistics)
+        absent = statistics.samples <= 0
+        warn_about(absent, self.classes, "there is no evidence for target {}: it is left at the average")
+        omega, mean, bias = gaussian(statistics, self.settings.shrinkage, priors=self.settings.priors)
+        if statistics.span is not None:
+            omega, mean = statistics.span @ omega, statistics.span @ mean
+        return Affine(omega.float(), mean.float(), None, bias.float())

@@ -1,6 +1,8 @@
 """The scikit-learn face: `LabelMapper`, a classifier on a frozen model's logits, and `LabelMapperCV`, which chooses one."""
 
+from collections.abc import Mapping as Table
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -10,12 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
-from reprogram.mappings.base import LEARNED, METHODS, Mapping, Normalize, make_mapping
-from reprogram.mappings.gaussian import Shrinkage
-from reprogram.mappings.selection import RATIOS, SELECTABLE, SHRINKAGES, SMOOTHINGS, Selection, select
+from reprogram.mappings.artefact import load_mapping
+from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.registry import MAPPINGS
+from reprogram.mappings.selection import Selection, select
 from reprogram.randomness import generator
 from reprogram.statistics.base import Statistics
-from reprogram.statistics.joint import JointStatistics, TopRatio
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -26,6 +28,7 @@ except ModuleNotFoundError:
     raise ReprogramError("LabelMapper needs scikit-learn; run: pip install 'reprogram[sklearn]'") from None
 
 _BATCH = 256
+_SECTION = "label_mapper"
 
 
 class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,15 +42,21 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def add_class(self, label: Any, X: Any) -> Self:
         """Add a class by logits of its samples; what is known about the others stays, and K stays."""
         check_is_fitted(self)
-        if np.asarray(label).dtype.kind != self.classes_.dtype.kind:
+        found = np.asarray(label)
+        if found.dtype.kind != self.classes_.dtype.kind and not {found.dtype.kind, self.classes_.dtype.kind} <= {"i", "u"}:
             raise ReprogramError(
                 f"class {label!r} was given, but the classes are of type {self.classes_.dtype}; give a label of that type"
             )
         if label in self.classes_:
             raise ReprogramError(f"class {label!r} is already known; add samples to it with partial_fit")
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        self._arrange(unique_labels(np.append(self.classes_, np.asarray([label]))))
-        return self._learn(X, np.full(len(X), label, dtype=self.classes_.dtype))
+        classes = np.unique(np.append(self.classes_, found))  # of a type that holds the new label, too
+        mapping = self.mapping_.with_classes(_names(classes))
+        numbers = torch.full((len(X),), int(np.searchsorted(classes, found)))
+        with ignore_evidence_warnings():
+            mapping.learn(mapping.count(_tensor(X), numbers))
+        self.mapping_, self.classes_ = mapping, classes
+        return self
 
     def remove_class(self, label: Any, X: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Forget a class; the result equals a mapper that never saw it.
@@ -60,26 +69,22 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if label not in self.classes_:
             raise unknown("class", str(label), [str(known) for known in self.classes_])
-        before = self.mapping_.statistics
+        counted = None
         if X is not None:
             X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-            of_class = np.full(len(X), label, dtype=self.classes_.dtype)
-            self.mapping_.statistics = self._statistics().copy().subtract(self._count(X, of_class, sample_weight))
-        try:
-            self._arrange(self.classes_[self.classes_ != label])
-        except ReprogramError:
-            self.mapping_.statistics = before
-            raise
-        return self if self.mapping_.statistics is None else self._estimate()
+            counted = self._count(X, np.full(len(X), label, dtype=self.classes_.dtype), sample_weight)
+        with ignore_evidence_warnings():
+            self.mapping_ = self.mapping_.without_class(_names(np.asarray([label]))[0], counted)
+        self.classes_ = self.classes_[self.classes_ != label]
+        return self
 
     def forget(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Take samples out again, with the weights that they had; the result equals a mapper that never saw them."""
         check_is_fitted(self)
-        if self.mapping_.name in LEARNED:
-            raise ReprogramError(f"method {self.mapping_.name!r} is learned and cannot forget; fit it again without them")
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=False)
-        self._statistics().subtract(self._count(X, y, sample_weight))
-        return self._estimate()
+        with ignore_evidence_warnings():
+            self.mapping_.forget(self._count(X, y, sample_weight))
+        return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Target logits: (n, k_T), or for two classes (n,) the second's lead."""
@@ -93,9 +98,7 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Softmax of the target logits, (n, k_T)."""
-        scores = self._scores(X)
-        shifted = np.exp(scores - scores.max(1, keepdims=True))
-        return np.asarray(shifted / shifted.sum(1, keepdims=True))
+        return np.asarray(torch.from_numpy(self._scores(X)).softmax(1))
 
     @property
     def weights_(self) -> NDArray[Any]:
@@ -104,16 +107,31 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.mapping_.weights.detach().numpy())
 
     def explain(self, k: int = 3) -> dict[Any, list[tuple[str, float]]]:
-        """For each class the k source labels of the largest |weight|, with names and weights."""
+        """For each class its k source labels of the largest |weight|, with names and weights."""
         check_is_fitted(self)
-        if k < 1:
-            raise ReprogramError(f"k = {k} was given, but at least 1 source label per class is expected")
-        weights, names = torch.from_numpy(self.weights_), self.mapping_.settings.source_labels
-        order = weights.abs().topk(min(k, len(names)), dim=0).indices.T.tolist()
-        return {
-            label: [(names[source], float(weights[source, column])) for source in row]
-            for column, (label, row) in enumerate(zip(self.classes_.tolist(), order, strict=True))
-        }
+        found = self.mapping_.explain(k).classes.values()
+        named = ([(label.source, label.weight) for label in labels] for labels in found)
+        return dict(zip(self.classes_.tolist(), named, strict=True))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted mapper as a folder of JSON and safetensors; nothing is pickled."""
+        check_is_fitted(self)
+        facts = {"labels": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
+        names = getattr(self, "feature_names_in_", None)
+        self.mapping_.save(folder, **{_SECTION: facts | {"features": None if names is None else names.tolist()}})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "LabelMapper":
+        """Read a fitted mapper: one that `save` wrote, or the mapping of a run or of `reprogram map`."""
+        mapping, content = load_mapping(Path(folder))
+        facts = content.get(_SECTION) or {"labels": list(mapping.classes), "dtype": None, "features": None}
+        settings = {name: getattr(mapping.settings, name) for name in mapping.settings.without_training()}
+        mapper = LabelMapper(mapping.name, source_labels=list(mapping.source_labels), **settings)
+        mapper.mapping_, mapper.n_features_in_ = mapping, mapping.k_source
+        mapper.classes_ = np.asarray(facts["labels"], dtype=facts["dtype"])
+        if facts["features"] is not None:
+            mapper.feature_names_in_ = np.asarray(facts["features"], dtype=object)
+        return mapper
 
     def _start(self, classes: NDArray[Any], method: str, seed: int = 0, **settings: Any) -> None:
         """An empty mapping for these classes."""
@@ -124,18 +142,7 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ReprogramError(
                 f"{len(names)} source labels were given for logits of {self.n_features_in_} columns; give one for each"
             )
-        self.classes_ = classes
-        self.mapping_ = make_mapping(method, list(names), [str(label) for label in classes.tolist()], seed=seed, **settings)
-        self.mapping_.statistics = _weighted(self.mapping_.statistics)
-
-    def _arrange(self, classes: NDArray[Any]) -> None:
-        """Go over to other classes, keeping what is known about the ones that stay."""
-        if not len(classes):
-            raise ReprogramError("the last class cannot be removed; fit a new LabelMapper instead")
-        if self.mapping_.name in LEARNED:
-            raise ReprogramError(f"method {self.mapping_.name!r} is learned and cannot change its classes; fit it again")
-        with ignore_evidence_warnings():
-            self.mapping_ = self.mapping_.with_classes([str(label) for label in classes.tolist()])
+        self.mapping_ = make_mapping(method, list(names), _names(classes), seed=seed, weighted=True, **settings)
         self.classes_ = classes
 
     def _learn(self, X: NDArray[Any], y: NDArray[Any], weights: ArrayLike | None = None) -> Self:
@@ -144,8 +151,10 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not np.any(weights):
                 raise ReprogramError("all sample weights are zero, but at least one sample must count")
         if self.mapping_.statistics is not None:
-            self._statistics().merge(self._count(X, y, weights))
-            self._estimate()
+            counted = self._count(X, y, weights)
+            with ignore_evidence_warnings():  # a class of weight 0 is the caller's own doing
+                self.mapping_.statistics.merge(counted)
+                self.mapping_.estimate()
         return self
 
     def _numbers(self, y: NDArray[Any]) -> Tensor:
@@ -159,54 +168,30 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return torch.from_numpy(places)
 
-    def _statistics(self) -> Statistics:
-        if self.mapping_.statistics is None:
-            raise ReprogramError(
-                f"method {self.mapping_.name!r} has no statistics; only mappings estimated from data can forget"
-            )
-        return self.mapping_.statistics
-
     def _count(self, X: NDArray[Any], y: NDArray[Any], weights: ArrayLike | None) -> Statistics:
-        statistics, numbers = self._statistics().empty(), self._numbers(y)
+        numbers = self._numbers(y)
         sample_weight = None if weights is None else torch.from_numpy(_check_sample_weight(weights, X, dtype=np.float64))
-        for start in range(0, len(X), 4096):
-            part = slice(start, start + 4096)
-            logits = torch.from_numpy(np.ascontiguousarray(X[part]))
-            statistics.update(logits, numbers[part], None if sample_weight is None else sample_weight[part])
-        return statistics
-
-    def _estimate(self) -> Self:
-        with ignore_evidence_warnings():  # a class of weight 0 is the caller's own doing
-            self.mapping_.estimate(self._statistics())
-        return self
+        return self.mapping_.count(_tensor(X), numbers, sample_weight)
 
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        affine = self.mapping_.affine
         with torch.no_grad():
-            weight, bias = affine.omega.double(), affine.bias
-            logits = torch.from_numpy(np.ascontiguousarray(X)).double()
-            logits = logits if affine.shift is None else logits - affine.shift.double()
-            logits = logits if affine.scale is None else logits / affine.scale.double()
-            scores = logits @ weight
-            return np.asarray((scores if bias is None else scores + bias.double()).numpy())
+            return np.asarray(self.mapping_.affine.to(torch.float64)(_tensor(X)).numpy())
 
 
 class LabelMapper(_Mapper):
     """Classify by the logits (n, k_S) that a frozen model gives for other labels.
 
     Args:
-        method: any mapping: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid or none. On fixed logits ilm is flm.
-        smoothing: λ of blm and blm+.
-        top_ratio: α of blm+, or "all".
-        normalize: "none" as published, "centre" or "standardise" the logits before ω.
-        shrinkage: of the gaussian mapping's covariance, or "oas".
-        priors: whether the gaussian mapping prefers frequent classes.
+        method: any mapping: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none, or one that was registered. On fixed
+            logits ilm is flm.
         source_labels: k_S names of the columns, for `explain`; numbered if not given. Needed by method "none".
         max_iter: passes over the data for the learned methods, linear and sigmoid.
         learning_rate: of the learned methods' Adam.
         random_state: seed of rlm and of the learned methods.
+        settings: what the method can be told, such as `smoothing`, `top_ratio`, `top_k`, `normalize`, `shrinkage`, `priors`
+            and `optimal`. All mappings' settings are parameters, for grid searches; a method ignores those of the others.
 
     Attributes:
         classes_: (k_T,) the labels, sorted.
@@ -229,26 +214,27 @@ class LabelMapper(_Mapper):
         self,
         method: str = "gaussian",
         *,
-        smoothing: float = 1.0,
-        top_ratio: TopRatio = 0.15,
-        normalize: Normalize = "none",
-        shrinkage: Shrinkage = "oas",
-        priors: bool = False,
         source_labels: Sequence[str] | None = None,
         max_iter: int = 100,
         learning_rate: float = 0.01,
         random_state: Any = None,
+        **settings: Any,
     ) -> None:
         self.method = method
-        self.smoothing = smoothing
-        self.top_ratio = top_ratio
-        self.normalize = normalize
-        self.shrinkage = shrinkage
-        self.priors = priors
         self.source_labels = source_labels
         self.max_iter = max_iter
         self.learning_rate = learning_rate
         self.random_state = random_state
+        known = _all_settings()
+        for name, value in settings.items():
+            if name not in known:
+                raise TypeError(str(unknown("setting", name, known)))
+            setattr(self, name, value)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters, the settings of all mappings among them."""
+        own: dict[str, Any] = super().get_params(deep=deep)
+        return own | {name: getattr(self, name, default) for name, default in _all_settings().items()}
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Estimate the mapping from logits X (n, k_S) and labels y (n,)."""
@@ -270,24 +256,30 @@ class LabelMapper(_Mapper):
         first = not hasattr(self, "mapping_")
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=first)
         check_classification_targets(y)
+        given = None if classes is None else unique_labels(np.asarray(classes))
         if first:
-            if classes is None:
+            if given is None:
                 raise ReprogramError("partial_fit got no classes, but the first call needs all of them: classes=[...]")
-            self._start(unique_labels(np.asarray(classes)), self.method, self._seed(), **self._settings())
+            self._start(given, self.method, self._seed(), **self._settings())
+        elif given is not None and not np.array_equal(given, self.classes_):
+            raise ReprogramError(
+                f"classes {given.tolist()[:5]} were given, but this mapper has {self.classes_.tolist()[:5]}; leave them "
+                "out, or change them with add_class and remove_class"
+            )
         return self._learn(X, y, sample_weight)._descend(X, y, sample_weight, 1)
 
     def __sklearn_tags__(self) -> Any:
         """Say that most mappings read a class off the largest logits, and classify nothing else well."""
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = self.method not in ("gaussian", "linear")
+        tags.classifier_tags.poor_score = self.method not in MAPPINGS or not MAPPINGS[self.method].load().general
         return tags
 
     def _settings(self) -> dict[str, Any]:
         """The settings that the method uses."""
-        if self.method not in METHODS:
-            raise unknown("method", str(self.method), METHODS)
-        names = ("smoothing", "top_ratio", "normalize", "shrinkage", "priors")
-        return {name: getattr(self, name) for name in names if name in METHODS[self.method].uses}
+        if self.method not in MAPPINGS:
+            raise unknown("method", str(self.method), MAPPINGS)
+        names = MAPPINGS[self.method].settings.without_training()
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -297,15 +289,15 @@ class LabelMapper(_Mapper):
         if self._passes_of is not self.mapping_:
             self._passes_of, self.n_iter_ = self.mapping_, 0
             self._optimizer = None
-        if self.method not in LEARNED:
+        if not self.mapping_.learned:
             self.n_iter_ = 1
             return self
-        inputs = self.mapping_.affine.normalised(torch.from_numpy(np.ascontiguousarray(X)))
+        inputs = self.mapping_.affine.normalised(_tensor(X))
         numbers = self._numbers(y)
         each = torch.from_numpy(_check_sample_weight(weights, X, dtype=np.float32))
         optimizer = self._optimizer = self._optimizer or torch.optim.Adam(self.mapping_.parameters(), lr=self.learning_rate)
         for _ in range(passes):
-            order = torch.randperm(len(X), generator=generator(self.mapping_.settings.seed, "order", self.n_iter_))
+            order = torch.randperm(len(X), generator=generator(self.mapping_.seed, "order", self.n_iter_))
             self.n_iter_ += 1
             for batch in order.split(_BATCH):
                 losses = F.cross_entropy(inputs[batch] @ self.mapping_.weights, numbers[batch], reduction="none")
@@ -316,14 +308,11 @@ class LabelMapper(_Mapper):
 
 
 class LabelMapperCV(_Mapper):
-    """A `LabelMapper` that chooses its method, λ, α, normalisation and shrinkage by leave-one-out, without training.
+    """A `LabelMapper` that chooses its method and its settings by leave-one-out, without training.
 
     Args:
-        methods: which mappings to try, of flm, blm, blm+ and gaussian.
-        smoothings: λ to try.
-        top_ratios: α to try.
-        normalizations: to try.
-        shrinkages: of the gaussian mapping, to try.
+        methods: which mappings to try; by default all that can be judged without training.
+        grid: the values to try for single settings, such as `{"smoothing": [1, 10]}`; by default each mapping's own.
         source_labels: k_S names of the columns, for `explain`.
 
     Attributes:
@@ -339,41 +328,34 @@ class LabelMapperCV(_Mapper):
 
     def __init__(
         self,
-        methods: Sequence[str] = SELECTABLE,
+        methods: Sequence[str] | None = None,
         *,
-        smoothings: Sequence[float] = SMOOTHINGS,
-        top_ratios: Sequence[TopRatio] = RATIOS,
-        normalizations: Sequence[Normalize] = ("none", "centre", "standardise"),
-        shrinkages: Sequence[Shrinkage] = SHRINKAGES,
+        grid: Table[str, Sequence[Any]] | None = None,
         source_labels: Sequence[str] | None = None,
     ) -> None:
-        self.source_labels = source_labels
         self.methods = methods
-        self.smoothings = smoothings
-        self.top_ratios = top_ratios
-        self.normalizations = normalizations
-        self.shrinkages = shrinkages
+        self.grid = grid
+        self.source_labels = source_labels
 
     def fit(self, X: Any, y: Any) -> Self:
         """Choose on logits X (n, k_S) and labels y (n,), then estimate the chosen mapping from all of them."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         self.classes_ = unique_labels(y)
-        self.selection_ = select(
-            (torch.from_numpy(np.ascontiguousarray(X)), self._numbers(y)),
-            len(self.classes_),
-            methods=self.methods,
-            smoothings=self.smoothings,
-            top_ratios=self.top_ratios,
-            normalizations=self.normalizations,
-            shrinkages=self.shrinkages,
-        )
+        self.selection_ = select((_tensor(X), self._numbers(y)), len(self.classes_), methods=self.methods, grid=self.grid)
         self._start(self.classes_, self.selection_.choice.method, **self.selection_.choice.settings)
         return self._learn(X, y)
 
 
-def _weighted(statistics: Statistics | None) -> Statistics | None:
-    """The same empty statistics, ready for sample weights."""
-    if not isinstance(statistics, JointStatistics):
-        return statistics
-    return JointStatistics(**{**statistics.config(), "weighted": True})
+def _all_settings() -> dict[str, Any]:
+    """The settings of all mappings that matter on fixed logits, with their defaults."""
+    fields = [(name, family.settings) for family in MAPPINGS.values() for name in family.settings.without_training()]
+    return {name: settings.model_fields[name].default for name, settings in reversed(fields)}
+
+
+def _tensor(X: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(X))
+
+
+def _names(classes: NDArray[Any]) -> list[str]:
+    return [str(label) for label in classes.tolist()]

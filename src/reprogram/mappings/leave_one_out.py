@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from reprogram.mappings.base import Normalize
-from reprogram.mappings.gaussian import GaussianFit, Shrinkage, log_priors, oas
+from reprogram.mappings.gaussian import GaussianFit, log_priors, oas
+from reprogram.mappings.settings import Normalize, Shrinkage
 from reprogram.statistics.joint import JointStatistics
 
 

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from reprogram.data.load import Split
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
-from reprogram.mappings.base import NORMALIZATIONS, Normalize
-from reprogram.mappings.closed_form import one_to_one
-from reprogram.mappings.gaussian import GaussianFit, Shrinkage
+from reprogram.mappings.gaussian import GaussianFit
 from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
+from reprogram.mappings.one_to_one import one_to_one
+from reprogram.mappings.settings import Normalize, Shrinkage
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
@@ -32,6 +32,7 @@ SMOOTHINGS: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # the pap
 SHRINKAGES: tuple[Shrinkage, ...] = ("oas", 0.1, 0.3, 0.6)
 SELECTABLE = ("flm", "blm", "blm+", "gaussian")
 _FOLDS = 5
+NORMALIZATIONS: tuple[Normalize, ...] = ("none", "centre", "standardise")
 _RESAMPLES = 1000
 
 

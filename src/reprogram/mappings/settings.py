@@ -28,15 +28,28 @@ class MappingSettings(Settings):
         >>> GaussianSettings.grid()
         {'shrinkage': ('oas', 0.1, 0.3, 0.6)}
         """
-        extras = {name: field.json_schema_extra for name, field in cls.model_fields.items()}
-        return {
-            name: tuple(extra["tried"]) for name, extra in extras.items() if isinstance(extra, dict) and "tried" in extra
-        }
+        return {name: tuple(facts["tried"]) for name, facts in cls._facts().items() if "tried" in facts}
+
+    @classmethod
+    def without_training(cls) -> list[str]:
+        """The settings that matter where nothing is trained: on fixed logits or answers.
+
+        >>> BayesSettings.without_training()
+        ['normalize', 'smoothing']
+        """
+        return [name for name, facts in cls._facts().items() if not facts.get("only_in_training")]
+
+    @classmethod
+    def _facts(cls) -> dict[str, Any]:
+        return {name: field.json_schema_extra or {} for name, field in cls.model_fields.items()}
 
 
 def tried(values: Sequence[Any]) -> dict[str, Any]:
     """For a field's `json_schema_extra`: the values that `auto` tries."""
     return {"tried": list(values)}
+
+
+ONLY_IN_TRAINING: dict[str, Any] = {"only_in_training": True}
 
 
 class NormalizedSettings(MappingSettings):
@@ -56,11 +69,13 @@ class EstimatedSettings(MappingSettings):
         "reuse",
         description="Estimate the mapping once (never again), by a fresh pass before each epoch, or from the outputs of the "
         "epoch just trained (reuse).",
+        json_schema_extra=ONLY_IN_TRAINING,
     )
     folds: int = Field(
         0,
         ge=0,
         description="In training, score images by a mapping estimated without their fold, of so many; 0 uses all for all.",
+        json_schema_extra=ONLY_IN_TRAINING,
     )
 
     @field_validator("folds")
@@ -80,7 +95,9 @@ class OneToOneSettings(NormalizedSettings, EstimatedSettings):
 class OnceSettings(OneToOneSettings):
     """Of flm: what ilm has, but estimated once."""
 
-    refresh: Refresh = Field("never", description=EstimatedSettings.model_fields["refresh"].description)
+    refresh: Refresh = Field(
+        "never", description=EstimatedSettings.model_fields["refresh"].description, json_schema_extra=ONLY_IN_TRAINING
+    )
 
 
 class BayesSettings(NormalizedSettings, EstimatedSettings):
@@ -117,7 +134,9 @@ class TopKBayesSettings(BayesSettings):
 class GaussianSettings(EstimatedSettings):
     """Of gaussian."""
 
-    folds: int = Field(5, ge=0, description=EstimatedSettings.model_fields["folds"].description)
+    folds: int = Field(
+        5, ge=0, description=EstimatedSettings.model_fields["folds"].description, json_schema_extra=ONLY_IN_TRAINING
+    )
     shrinkage: Shrinkage = Field(
         "oas",
         description="Shrinkage of the covariance, above 0 and up to 1; oas computes it.",

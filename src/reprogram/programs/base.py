@@ -1,29 +1,29 @@
 """f_in: the trainable program on the input. Images in [0, 1] go in, what the frozen model eats comes out.
 
 θ holds exactly the free pixels and is the only parameter in the whole library's forward pass (learned mappings aside).
-To add a program, write a subclass of `Program` here and name it in `PROGRAMS`.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from typing_extensions import override
 
-from reprogram.errors import ReprogramError, unknown
+from reprogram.errors import ReprogramError
 from reprogram.images.pictures import ChannelValues, Interpolation, as_rgb, channel_values, resize
+from reprogram.programs.registry import PROGRAMS
 
 
 class Program(nn.Module, ABC):
     """Base of the programs: brings images to RGB and to `image_size`, then lets the subclass place them.
 
+    A program works in the units of one frozen model. `Reprogrammed` binds it to that model's normalisation; until then it
+    gives pixels as they are.
+
     Args:
         canvas: side of the square that the frozen model receives.
         image_size: side of the image on that square.
-        mean: per-channel mean of the frozen model's input normalisation, for pixels in [0, 1].
-        std: per-channel deviation of the same.
         interpolation: how an image of another size is brought to `image_size`.
     """
 
@@ -32,22 +32,28 @@ class Program(nn.Module, ABC):
     std: Tensor
     free: Tensor
 
-    def __init__(
-        self,
-        canvas: int,
-        image_size: int,
-        mean: ChannelValues = (0.0, 0.0, 0.0),
-        std: ChannelValues = (1.0, 1.0, 1.0),
-        interpolation: Interpolation = "bilinear",
-    ) -> None:
+    def __init__(self, canvas: int, image_size: int, interpolation: Interpolation = "bilinear") -> None:
         super().__init__()
         if not 1 <= image_size <= canvas:
             raise ReprogramError(
                 f"image size {image_size} does not fit on a canvas of {canvas}; give an image size from 1 to {canvas}"
             )
         self.canvas, self.image_size, self.interpolation = canvas, image_size, interpolation
-        self.register_buffer("mean", channel_values(mean), persistent=False)
-        self.register_buffer("std", channel_values(std), persistent=False)
+        self.bound = False
+        self.register_buffer("mean", torch.zeros(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.ones(3, 1, 1), persistent=False)
+
+    def bind(self, mean: ChannelValues, std: ChannelValues) -> Self:
+        """Work in the units of a frozen model from now on: per-channel mean and deviation, for pixels in [0, 1]."""
+        given = [channel_values(values).to(self.mean.device) for values in (mean, std)]
+        if self.bound and not all(torch.equal(old, new) for old, new in zip((self.mean, self.std), given, strict=True)):
+            raise ReprogramError(
+                "this program belongs to a model with another normalisation already; make a new one for each model"
+            )
+        self.mean.copy_(given[0])
+        self.std.copy_(given[1])
+        self.bound = True
+        return self
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (N, C, H, W) in [0, 1], or uint8, to the frozen model's input (N, 3, canvas, canvas)."""
@@ -70,15 +76,12 @@ class Program(nn.Module, ABC):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def config(self) -> dict[str, Any]:
-        """Everything but θ that is needed to build this program again, as plain JSON values."""
-        return {
-            "name": self.name,
-            "canvas": self.canvas,
-            "image_size": self.image_size,
-            "mean": self.mean.flatten().tolist(),
-            "std": self.std.flatten().tolist(),
-            "interpolation": self.interpolation,
-        }
+        """Everything but θ that `make_program` needs to build this program again, as plain JSON values."""
+        return {"name": self.name, "canvas": self.canvas, "interpolation": self.interpolation, **self.own_settings()}
+
+    def own_settings(self) -> dict[str, Any]:
+        """The values of the program's own settings class."""
+        return {}
 
     def _sized(self, images: Tensor) -> Tensor:
         return resize(as_rgb(images), self.image_size, self.interpolation)
@@ -97,150 +100,40 @@ class Program(nn.Module, ABC):
         return blank.index_copy(1, self.free, values).view(3, self.canvas, self.canvas)
 
 
-class Padding(Program):
-    """A trainable border around an untouched image: sigmoid(θ) outside, the image inside, then normalised.
-
-    θ = 0 starts the border at grey 0.5. The left and top borders are floor((canvas − size + 1)/2) wide.
-
-    >>> Padding(canvas=224, image_size=128).free_parameters
-    101376
-    >>> Padding(224, 32)(torch.rand(2, 3, 32, 32)).shape
-    torch.Size([2, 3, 224, 224])
-    """
-
-    name = "padding"
-
-    def __init__(
-        self,
-        canvas: int,
-        image_size: int,
-        mean: ChannelValues = (0.0, 0.0, 0.0),
-        std: ChannelValues = (1.0, 1.0, 1.0),
-        interpolation: Interpolation = "bilinear",
-    ) -> None:
-        super().__init__(canvas, image_size, mean, std, interpolation)
-        self.before = (canvas - image_size + 1) // 2
-        self.after = (canvas - image_size) // 2
-        mask = torch.ones(canvas, canvas, dtype=torch.bool)
-        inside = slice(self.before, self.before + image_size)
-        mask[inside, inside] = False
-        self._make_theta(mask)
-
-    def border(self) -> Tensor:
-        """The border as pixels in [0, 1], (3, canvas, canvas), zero where the image goes."""
-        return self._on_canvas(self.theta.sigmoid())
-
-    def frame(self) -> Tensor:
-        """The part of the canvas that all samples share, (1, 3, canvas, canvas), normalised; without meaning inside."""
-        return self._normalise(self.border())[None]
-
-    def inside(self, images: Tensor) -> Tensor:
-        """The part of the canvas that is a sample's own, normalised, (N, 3, image_size, image_size)."""
-        return self._normalise(self._sized(images))
-
-    @override
-    def carrier(self) -> Tensor:
-        return self.frame()
-
-    @override
-    def place(self, images: Tensor) -> Tensor:
-        widths = (self.before, self.after, self.before, self.after)
-        return self._normalise(F.pad(images, widths) + self.border())
-
-
-class Watermark(Program):
-    """A trainable pattern added to the whole image, or to an outer frame of it: normalise(image) + θ, no clamp.
-
-    Args:
-        canvas: side of the square; the image is resized to it.
-        frame: width in pixels of the outer frame that is free; None frees every pixel.
-        mean: see `Program`.
-        std: see `Program`.
-        interpolation: see `Program`.
-
-    >>> Watermark(224).free_parameters, Watermark(224, frame=30).free_parameters
-    (150528, 69840)
-    """
-
-    name = "watermark"
-
-    def __init__(
-        self,
-        canvas: int,
-        frame: int | None = None,
-        mean: ChannelValues = (0.0, 0.0, 0.0),
-        std: ChannelValues = (1.0, 1.0, 1.0),
-        interpolation: Interpolation = "bilinear",
-    ) -> None:
-        super().__init__(canvas, canvas, mean, std, interpolation)
-        mask = torch.ones(canvas, canvas, dtype=torch.bool)
-        if frame is not None:
-            if not 1 <= frame <= canvas // 2:
-                raise ReprogramError(
-                    f"a frame of {frame} px is not possible on a canvas of {canvas}; "
-                    f"give a width from 1 to {canvas // 2}, or none to free every pixel"
-                )
-            mask[frame : canvas - frame, frame : canvas - frame] = False
-        self.frame = frame
-        self._make_theta(mask)
-
-    def pattern(self) -> Tensor:
-        """θ on the canvas, (3, canvas, canvas), in the frozen model's normalised units."""
-        return self._on_canvas(self.theta)
-
-    @override
-    def carrier(self) -> Tensor:
-        return self.pattern()[None]
-
-    @override
-    def place(self, images: Tensor) -> Tensor:
-        return self._normalise(images) + self.pattern()
-
-    @override
-    def config(self) -> dict[str, Any]:
-        config = super().config() | {"frame": self.frame}
-        del config["image_size"]
-        return config
-
-
-class Resize(Program):
+class NoProgram(Program):
     """No program at all: the image resized to the canvas and normalised. Nothing to train.
 
-    >>> Resize(224).free_parameters
+    >>> NoProgram(224).free_parameters
     0
     """
 
     name = "none"
 
-    def __init__(
-        self,
-        canvas: int,
-        mean: ChannelValues = (0.0, 0.0, 0.0),
-        std: ChannelValues = (1.0, 1.0, 1.0),
-        interpolation: Interpolation = "bilinear",
-    ) -> None:
-        super().__init__(canvas, canvas, mean, std, interpolation)
+    def __init__(self, canvas: int, interpolation: Interpolation = "bilinear") -> None:
+        super().__init__(canvas, canvas, interpolation)
 
     @override
     def place(self, images: Tensor) -> Tensor:
         return self._normalise(images)
 
-    @override
-    def config(self) -> dict[str, Any]:
-        config = super().config()
-        del config["image_size"]
-        return config
 
+def make_program(name: str, canvas: int, *, interpolation: Interpolation = "bilinear", **settings: Any) -> Program:
+    """Build a program by its name; the inverse of `Program.config`.
 
-PROGRAMS: dict[str, type[Program]] = {kind.name: kind for kind in (Padding, Watermark, Resize)}
-
-
-def make_program(name: str, **settings: Any) -> Program:
-    """Build a program by its name with the arguments of its class; the inverse of `Program.config`.
+    Args:
+        name: padding, watermark, none, or one that was registered.
+        canvas: side of the square that the frozen model receives.
+        interpolation: how images are brought to the size that the program gives them.
+        settings: the program's own, such as `image_size` of padding or `frame` of watermark.
 
     >>> make_program("watermark", canvas=96, frame=8).config()["frame"]
     8
     """
-    if name not in PROGRAMS:
-        raise unknown("program", name, PROGRAMS)
-    return PROGRAMS[name](**settings)
+    kind = PROGRAMS[name]
+    own = kind.read(settings).model_dump(exclude_none=True)
+    try:
+        program: Program = kind.load()(canvas, interpolation=interpolation, **own)
+    except TypeError:
+        needed = ", ".join(name for name in kind.settings.model_fields if name not in own)
+        raise ReprogramError(f"program {name!r} was given no {needed}, but needs it; give a number") from None
+    return program

@@ -36,6 +36,10 @@ class Statistics(nn.Module, ABC):
     def with_classes(self, kept: Sequence[int | None]) -> Self:
         """Statistics whose class i is the old class `kept[i]`, or a new and empty one where that is None."""
 
+    def shares(self, target: int) -> bool:
+        """Whether samples of this class are part of what all classes share, so that it cannot be dropped by itself."""
+        return False
+
     @property
     def n(self) -> int:
         """How many samples were counted."""

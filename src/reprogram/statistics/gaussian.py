@@ -79,9 +79,13 @@ class GaussianStatistics(Statistics):
         return self
 
     @override
+    def shares(self, target: int) -> bool:
+        return float(self.samples[target]) > 0
+
+    @override
     def with_classes(self, kept: Sequence[int | None]) -> Self:
         """As in `Statistics`; a class with samples cannot be dropped, because Σzzᵀ is not kept per class: subtract them."""
-        dropped = [index for index in range(self.k_target) if index not in kept and float(self.samples[index]) > 0]
+        dropped = [index for index in range(self.k_target) if index not in kept and self.shares(index)]
         if dropped:
             raise ReprogramError(
                 f"class number {dropped[0]} still has samples in the covariance that all classes share; "

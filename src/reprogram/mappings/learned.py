@@ -1,0 +1,45 @@
+"""The paper's "Deep" mapping: a weight matrix without bias, trained by its own optimiser; optionally squashed."""
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from reprogram.mappings.base import Affine, LinearMapping
+from reprogram.statistics.base import Statistics
+
+
+class LearnedMapping(LinearMapping):
+    """ω is a parameter; data are only counted where the logits are to be normalised."""
+
+    general = True
+    learned = True
+
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        values = torch.rand(self.k_source, self.k_target, generator=torch.Generator().manual_seed(self.seed))
+        self.matrix = nn.Parameter((2 * values - 1) * self.k_source**-0.5)
+
+    @override
+    def start(self) -> Affine:
+        normalising = super().start()
+        return Affine(None, normalising.shift, normalising.scale)  # type: ignore[arg-type]
+
+    @property
+    @override
+    def weights(self) -> Tensor:
+        return self.matrix
+
+    @override
+    def rule(self, statistics: Statistics) -> Tensor:
+        return self.weights.detach()
+
+
+class SigmoidMapping(LearnedMapping):
+    """The same with every weight between 0 and 1."""
+
+    general = False
+
+    @property
+    @override
+    def weights(self) -> Tensor:
+        return self.matrix.sigmoid()

@@ -1,0 +1,68 @@
+"""Mappings by the names of the labels alone: the same name on both sides, or the texts about a class."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from reprogram.errors import ReprogramError
+from reprogram.mappings.base import LinearMapping
+from reprogram.mappings.one_to_one import selection
+from reprogram.sources.texts import Texts, plain_name
+from reprogram.statistics.base import Statistics
+
+
+def same_labels(source_labels: Sequence[str], classes: Sequence[str]) -> Tensor:
+    """No mapping at all, where the label sets agree: each class takes the source label of the same name.
+
+    Case, `_` and `-` do not matter, and one synonym of a comma-separated source label suffices. Where the source labels are
+    texts about the classes, each class takes its text in the default template: CLIP's zero-shot classifier.
+
+    >>> same_labels(["tench, Tinca tinca", "goldfish", "hen"], ["Goldfish", "tinca_tinca"]).argmax(0).tolist()
+    [1, 0]
+    """
+    if isinstance(source_labels, Texts):
+        return source_labels.zero_shot(classes)
+    places: dict[str, int] = {}
+    for index, label in enumerate(source_labels):
+        places.setdefault(plain_name(label), index)
+    for index, label in enumerate(source_labels):
+        for synonym in label.split(","):
+            places.setdefault(plain_name(synonym), index)
+    missing = [name for name in classes if plain_name(name) not in places]
+    if missing:
+        raise ReprogramError(
+            f"mapping 'none' needs every class among the source labels, but {missing[0]!r} "
+            f"({len(missing)} of {len(classes)}) is not there; choose a mapping such as blm+"
+        )
+    return selection(torch.tensor([places[plain_name(name)] for name in classes]), len(source_labels))
+
+
+class NamedMapping(LinearMapping):
+    """Base of mappings that need no data."""
+
+    @override
+    def rule(self, statistics: Statistics) -> Tensor:
+        return self.weights
+
+
+class SameLabelsMapping(NamedMapping):
+    """No mapping at all: the source labels as they are."""
+
+    @override
+    def first_weights(self) -> Tensor:
+        return same_labels(self.source_labels, self.classes)
+
+
+class EnsembleMapping(NamedMapping):
+    """The usual zero-shot classifier of a model that compares images with texts."""
+
+    @override
+    def first_weights(self) -> Tensor:
+        if not isinstance(self.source_labels, Texts):
+            raise ReprogramError(
+                "mapping 'ensemble' averages texts about the classes, but this model has labels of its own; "
+                "choose an openclip: model, or a mapping such as blm+"
+            )
+        return self.source_labels.ensemble(self.classes)

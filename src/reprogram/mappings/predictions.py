@@ -1,0 +1,96 @@
+"""What a mapping says about samples, and which source labels made it say so: one class for images, logits and answers."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One source label's part in a prediction: its weight in ω, its logit, and their product."""
+
+    source: str
+    weight: float
+    logit: float
+
+    @property
+    def product(self) -> float:
+        """Weight × logit; over all source labels these add up to the target logit, less the bias of a Gaussian mapping."""
+        return self.weight * self.logit
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What was said about N samples.
+
+    Attributes:
+        labels: N class names.
+        indices: (N,) their numbers.
+        probabilities: (N, k_T): softmax of the target logits or, for top-K answers, each class's share of the scores.
+        evidence: for each sample, the source labels that decided it, the largest |weight × logit| first; empty if not asked.
+        guessed: (N,) whether nothing in an answer spoke for any class, so that the most frequent one was taken.
+    """
+
+    labels: list[str]
+    indices: Tensor
+    probabilities: Tensor
+    evidence: list[list[Contribution]]
+    guessed: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def confidence(self) -> Tensor:
+        """(N,) the probability of the predicted class."""
+        return self.probabilities.gather(1, self.indices[:, None]).flatten()
+
+    @classmethod
+    def of(
+        cls,
+        probabilities: Tensor,
+        classes: Sequence[str],
+        evidence: list[list[Contribution]] | None = None,
+        guessed: Tensor | None = None,
+    ) -> "Predictions":
+        """The most probable class of each row (N, k_T); among equals the first one."""
+        indices = probabilities.argmax(1)
+        return cls(
+            [classes[index] for index in indices.tolist()],
+            indices,
+            probabilities,
+            evidence or [[] for _ in range(len(indices))],
+            torch.zeros(len(indices), dtype=torch.bool) if guessed is None else guessed,
+        )
+
+    @classmethod
+    def together(cls, parts: Iterable["Predictions"], k_target: int) -> "Predictions":
+        """The predictions of several batches, one after the other."""
+        found = [cls.of(torch.empty(0, k_target), ()), *parts]
+        return cls(
+            [label for part in found for label in part.labels],
+            torch.cat([part.indices for part in found]),
+            torch.cat([part.probabilities for part in found]),
+            [reasons for part in found for reasons in part.evidence],
+            torch.cat([part.guessed for part in found]),
+        )
+
+
+def strongest_contributions(
+    source_labels: Sequence[str], weights: Tensor, inputs: Tensor, best: Tensor, count: int
+) -> list[list[Contribution]]:
+    """For each sample, the `count` source labels with the largest |weight × input| for its class.
+
+    Args:
+        source_labels: k_S names.
+        weights: ω (k_S, k_T).
+        inputs: (N, k_S) what ω was multiplied with.
+        best: (N,) the class of each sample.
+        count: how many.
+    """
+    columns = weights.T[best]
+    order = (columns * inputs).abs().topk(min(count, inputs.shape[1]), dim=1).indices
+    rows = zip(order.tolist(), columns.gather(1, order).tolist(), inputs.gather(1, order).tolist(), strict=True)
+    return [[Contribution(source_labels[i], weight, logit) for i, weight, logit in zip(*row, strict=True)] for row in rows]
