@@ -7,13 +7,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-from safetensors import safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from reprogram.errors import ReprogramError
+
+if TYPE_CHECKING:  # so that files can be looked for before torch is imported
+    from torch import Tensor
 
 _FOLDER_PREFIX = ".unfinished-"
 
@@ -45,21 +44,27 @@ def read_json(path: Path, what: str) -> Any:
         raise ReprogramError(f"{what} {str(path)!r} is not a readable JSON file ({error}); write it again") from None
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Any = None) -> None:
+def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", header: Any = None) -> None:
     """Replace a safetensors file in one step; `header` is any JSON value that belongs to the tensors."""
+    from safetensors.torch import save_file
+
     contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     _replace(path, lambda temporary: save_file(contiguous, temporary, metadata={"header": json.dumps(header)}))
 
 
-def read_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], Any]:
+def read_tensors(path: Path, what: str) -> "tuple[dict[str, Tensor], Any]":
     """Read what `write_tensors` wrote: the tensors and the header."""
+    from safetensors import safe_open
+
     if not path.is_file():
         raise ReprogramError(f"{what} {str(path)!r} does not exist; check the path")
     try:
         with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, json.loads((file.metadata() or {})["header"])  # noqa: SIM118
     except Exception as error:  # a file of another kind fails in many ways, all meaning the same to the caller
-        raise ReprogramError(f"{what} {str(path)!r} is damaged or of another kind ({type(error).__name__})") from None
+        raise ReprogramError(
+            f"{what} {str(path)!r} is damaged or of another kind ({type(error).__name__}); take it from a backup or make it again"
+        ) from None
 
 
 def write_file(path: Path, write: Callable[[Path], Any]) -> None:

@@ -1,88 +1,49 @@
 """Reprogrammed = program + frozen model + mapping: a classifier for the target labels."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from reprogram.acceleration.accelerate import Accelerated, accelerate
-from reprogram.errors import ReprogramError
-from reprogram.files import read_json, read_tensors, write_folder, write_json, write_tensors
-from reprogram.images.pictures import large_images_allowed, pil_to_tensor, read_image
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.errors import ReprogramError, first_line
+from reprogram.images.batches import batches_of
+from reprogram.mappings.artefact import artefact_folder, described_mapping, read_artefact, write_artefact
+from reprogram.mappings.base import Mapping
+from reprogram.mappings.explain import Explanation, TextEncoder
+from reprogram.mappings.predictions import Predictions
 from reprogram.programs.base import Program, make_program
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
 
-FORMAT = 1
 _WORTH_PREPARING = 4_000_000  # pixels: less than that runs faster than a network is prepared
-_FILES = ("artefact.json", "artefact.safetensors")
-Picture = str | Path | Image.Image
-Pictures = Tensor | Picture | Sequence[Picture]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """One source label's part in a prediction: its weight in ω, its logit, and their product."""
-
-    source: str
-    weight: float
-    logit: float
-
-    @property
-    def contribution(self) -> float:
-        """Weight × logit; over all source labels these add up to the target logit, less the bias of a Gaussian mapping."""
-        return self.weight * self.logit
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """What a reprogrammed model says about N images.
-
-    Attributes:
-        labels: N target class names.
-        indices: (N,) their numbers.
-        probabilities: (N, k_T) softmax of the target logits.
-        evidence: for each image, the source labels that decided it, the largest |weight × logit| first.
-    """
-
-    labels: list[str]
-    indices: Tensor
-    probabilities: Tensor
-    evidence: list[list[Evidence]]
 
 
 class Reprogrammed(nn.Module):
     """A frozen model that serves other labels.
 
     Args:
-        program: what is done to the images; its θ is the only trained part (learned mappings aside).
+        program: what is done to the images; its θ is the only trained part (learned mappings aside). It is bound to the
+            model's normalisation here.
         frozen: the source model, never changed.
-        mapping: source logits → target logits.
-        classes: the k_T target class names.
+        mapping: source logits → target logits, made for the model's labels; it knows the target classes.
     """
 
-    def __init__(self, program: Program, frozen: Frozen, mapping: Mapping, classes: Sequence[str]) -> None:
+    def __init__(self, program: Program, frozen: Frozen, mapping: Mapping) -> None:
         super().__init__()
-        if mapping.weights.shape != (frozen.k_source, len(classes)):
+        if list(mapping.source_labels) != list(frozen.labels):
             raise ReprogramError(
-                f"a mapping of shape {tuple(mapping.weights.shape)} was given for {frozen.k_source} source labels and "
-                f"{len(classes)} classes; make it with make_mapping(name, frozen.labels, classes)"
+                f"a mapping from {mapping.k_source} source labels ({_first(mapping.source_labels)}) was given for a model "
+                f"with {frozen.k_source} ({_first(frozen.labels)}); make it with make_mapping(name, frozen.labels, classes)"
             )
-        for name in ("mean", "std"):
-            ours, theirs = (getattr(part, name).flatten().cpu() for part in (program, frozen))
-            if not torch.allclose(ours, theirs):
-                raise ReprogramError(
-                    f"the program normalises with {name} {[round(v, 4) for v in ours.tolist()]}, but the frozen model needs "
-                    f"{[round(v, 4) for v in theirs.tolist()]}; make the program with mean=frozen.mean, std=frozen.std"
-                )
-        self.program, self.frozen, self.mapping, self.classes = program, frozen, mapping, tuple(classes)
+        self.program, self.frozen, self.mapping = program.bind(frozen.mean, frozen.std), frozen, mapping
         self.accelerated: Accelerated | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The k_T target class names."""
+        return self.mapping.classes
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (N, C, H, W) in [0, 1], or uint8, to target logits (N, k_T): f_out(f_pre(f_in(x)))."""
@@ -99,7 +60,7 @@ class Reprogrammed(nn.Module):
 
     def source_features(self, images: Tensor) -> Tensor:
         """Map images to what `frozen.from_features` makes source logits of: shorter than these for a CLIP of many texts."""
-        if type(self.frozen).features is Frozen.features:
+        if not self.frozen.short_features:
             return self.source_logits(images)
         return self.frozen.features(self.program(images.to(self.device)))
 
@@ -133,55 +94,43 @@ class Reprogrammed(nn.Module):
         return any(parameter.numel() for parameter in self.parameters())
 
     @torch.no_grad()
-    def predict(self, images: Pictures, *, evidence: int = 3, batch_size: int = 64) -> Predictions:
+    def check_canvas(self) -> None:
+        """Send one blank canvas through the frozen model, to learn now and not in an epoch that it is refused."""
+        canvas = self.program.canvas
+        try:
+            self.frozen(torch.zeros(1, 3, canvas, canvas, device=self.device))
+        except (RuntimeError, AssertionError, ValueError) as error:
+            raise ReprogramError(
+                f"{self.frozen.name} does not take a canvas of {canvas} ({first_line(error)}); use its own size, "
+                f"{self.frozen.input_size}"
+            ) from None
+
+    @torch.no_grad()
+    def predict(self, images: Any, *, evidence: int = 3, batch_size: int = 64) -> Predictions:
         """Classify images and say why.
 
         Args:
-            images: a batch (N, C, H, W), a file path or PIL image, or a list of those.
+            images: a path, a PIL image, an array, a tensor, the bytes of a file, an open file, or any number of those.
             evidence: how many source labels to name for each image.
             batch_size: how many images go through the model at once.
         """
-        if isinstance(images, (str, Path, Image.Image)):
-            images = [images]
-        batches = [images[start : start + batch_size] for start in range(0, len(images), batch_size)]
-        labels: list[str] = []
-        indices: list[Tensor] = [torch.empty(0, dtype=torch.int64)]
-        probabilities: list[Tensor] = []
-        reasons: list[list[Evidence]] = []
-        self.accelerate(len(images))
-        for batch in batches:
-            source = self.source_logits(self._tensor(batch)).float()
-            target = self.mapping(source)
-            best = target.argmax(1)
-            indices.append(best.cpu())
-            labels += [self.classes[index] for index in best.tolist()]
-            probabilities.append(target.softmax(1).cpu())
-            reasons += self._evidence(source, best, evidence)
-        together = torch.cat(probabilities) if probabilities else torch.empty(0, len(self.classes))
-        return Predictions(labels, torch.cat(indices), together, reasons)
+        batches = batches_of(images, self.program.image_size, self.program.interpolation, batch_size)
+        if hasattr(images, "__len__") and not isinstance(images, (str, bytes)):
+            self.accelerate(len(images))
+        parts = (self.mapping.predict(self.source_logits(batch).float(), evidence=evidence) for batch in batches)
+        return Predictions.together(parts, len(self.classes))
+
+    def explain(self, count: int = 3, *, encoder: TextEncoder | None = None) -> Explanation:
+        """Name the source labels that speak for each class; see `Mapping.explain`."""
+        return self.mapping.explain(count, encoder=encoder)
 
     def save(self, folder: str | Path) -> None:
-        """Write `artefact.json` and `artefact.safetensors` (θ, ω and J; no source weight) into a folder of their own.
+        """Write an artefact (θ, ω and J; no source weight) into a folder of its own: JSON and safetensors.
 
         An artefact that stands there is replaced; anything else is left alone, with an error.
         """
-        folder = Path(folder)
-        if folder.exists() and not (folder.is_dir() and {entry.name for entry in folder.iterdir()} <= set(_FILES)):
-            raise ReprogramError(f"{str(folder)!r} exists and is not an artefact; save to a folder that does not exist yet")
-
-        def fill(fresh: Path) -> None:
-            content = {
-                "format": FORMAT,
-                "reprogram": version("reprogram"),
-                "classes": list(self.classes),
-                "program": self.program.config(),
-                "frozen": {**self.frozen.spec, "fingerprint": self.frozen.fingerprint, "k_source": self.frozen.k_source},
-                "mapping": self.mapping.config(),
-            }
-            write_json(fresh / "artefact.json", content)
-            write_tensors(fresh / "artefact.safetensors", self.state_dict())
-
-        write_folder(folder, fill)
+        source = {**self.frozen.spec, "fingerprint": self.frozen.fingerprint}
+        write_artefact(Path(folder), self.mapping, {"program": self.program.config(), "frozen": source}, self.state_dict())
 
     @classmethod
     def load(cls, folder: str | Path, frozen: Frozen | None = None, *, weights: str | Path | None = None) -> "Reprogrammed":
@@ -195,22 +144,16 @@ class Reprogrammed(nn.Module):
         Raises:
             ReprogramError: there is no artefact, or the source model is not the one it was made with.
         """
-        path = Path(folder)
-        path = path / "artefact" if (path / "artefact").is_dir() else path
-        if (path / "checkpoint").is_dir() and not (path / "artefact").exists():
-            raise ReprogramError(
-                f"the run in {str(path)!r} is not finished; continue it with: reprogram fit --resume --out {path}"
-            )
-        content = read_json(path / "artefact.json", "artefact")
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ReprogramError(f"{str(path)!r} is not an artefact of format {FORMAT}; make it again with this version")
+        path = artefact_folder(Path(folder))
+        content, tensors = read_artefact(path)
+        if "frozen" not in content or "program" not in content:
+            raise ReprogramError(f"{str(path)!r} is a mapping without a model; load it with reprogram.Mapping.load")
         source = dict(content["frozen"])
         expected = source.pop("fingerprint")
-        k_source = source.pop("k_source")
         if frozen is None:
             if not source.get("name"):
                 raise ReprogramError(
-                    f"artefact {str(path)!r} was made with a model of your own (k_S = {k_source}); "
+                    f"artefact {str(path)!r} was made with a model of your own (k_S = {len(content['source_labels'])}); "
                     "load it from Python with Reprogrammed.load(folder, frozen=Frozen(module, ...))"
                 )
             frozen = load_frozen(**(source if weights is None else {**source, "weights": weights}))
@@ -219,12 +162,9 @@ class Reprogrammed(nn.Module):
                 f"artefact {str(path)!r} was made with a source model of fingerprint {expected[:12]}, but {frozen.name} has "
                 f"{frozen.fingerprint[:12]}; give the weights that it was made with"
             )
-        classes = content["classes"]
-        mapping = make_mapping(
-            source_labels=frozen.labels, classes=classes, span=getattr(frozen, "span", None), **content["mapping"]
-        )
-        model = cls(make_program(**content["program"]), frozen, mapping, classes)
-        tensors, _ = read_tensors(path / "artefact.safetensors", "artefact")
+        # the model's own labels: for a model of texts they know more than their spelling
+        mapping = described_mapping({**content, "source_labels": frozen.labels}, path, frozen.span)
+        model = cls(make_program(**content["program"]), frozen, mapping)
         try:
             model.load_state_dict(tensors)
         except RuntimeError:
@@ -233,19 +173,6 @@ class Reprogrammed(nn.Module):
             ) from None
         return model
 
-    def _tensor(self, batch: Tensor | Sequence[Picture]) -> Tensor:
-        if isinstance(batch, Tensor):
-            return batch
-        size, how = self.program.image_size, self.program.interpolation
-        with large_images_allowed():
-            return torch.stack(
-                [pil_to_tensor(x, size, how) if isinstance(x, Image.Image) else read_image(x, size, how) for x in batch]
-            )
 
-    def _evidence(self, source: Tensor, best: Tensor, count: int) -> list[list[Evidence]]:
-        weights, source = self.mapping.weights.T[best], self.mapping.affine.normalised(source)
-        order = (weights * source).abs().topk(min(count, source.shape[1]), dim=1).indices
-        rows = zip(order.tolist(), weights.gather(1, order).tolist(), source.gather(1, order).tolist(), strict=True)
-        return [
-            [Evidence(self.frozen.labels[i], weight, logit) for i, weight, logit in zip(*row, strict=True)] for row in rows
-        ]
+def _first(labels: Any) -> str:
+    return ", ".join(str(label).split(",")[0] for label in list(labels)[:3]) + (" ..." if len(labels) > 3 else "")

@@ -1,12 +1,9 @@
 """Random crops and flips of the training images, on the batch tensor: they cost no decoding and depend on a seed alone."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-Augment = Literal["none", "crop", "flip"]
-AUGMENTS: tuple[Augment, ...] = ("none", "crop", "flip")
+from reprogram.images.settings import Augment
 
 
 def margin(augment: Augment, size: int) -> int:

@@ -46,6 +46,7 @@ def write_artefact(folder: Path, mapping: Mapping, sections: dict[str, Any], ten
             "mapping": mapping.config(),
             "source_labels": list(mapping.source_labels),
             "classes": list(mapping.classes),
+            "spanned": mapping.span is not None,
             **sections,
         }
         write_json(fresh / FILES[0], content)
@@ -86,6 +87,11 @@ def save_mapping(mapping: Mapping, folder: Path, sections: dict[str, Any]) -> No
 def load_mapping(folder: Path) -> tuple[Mapping, dict[str, Any]]:
     """The mapping of any artefact, and the artefact's content."""
     content, tensors = read_artefact(folder)
+    if content.get("spanned"):
+        raise ReprogramError(
+            f"the mapping in {str(folder)!r} counts in coordinates of its model, so it cannot be had without it; "
+            "load both with Reprogrammed.load"
+        )
     mapping = described_mapping(content, folder)
     fill_mapping(mapping, {key: value for key, value in tensors.items() if key.startswith(_PREFIX)}, folder)
     return mapping, content
@@ -95,9 +101,7 @@ def described_mapping(content: dict[str, Any], folder: Path, span: Tensor | None
     """The mapping that an artefact describes, without its tensors."""
     try:
         settings = dict(content["mapping"])
-        return make_mapping(
-            settings.pop("name"), list(content["source_labels"]), list(content["classes"]), span=span, **settings
-        )
+        return make_mapping(settings.pop("name"), content["source_labels"], list(content["classes"]), span=span, **settings)
     except (KeyError, TypeError):
         raise _unfit(folder) from None
 

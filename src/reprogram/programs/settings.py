@@ -1,13 +1,12 @@
 """What the built-in programs can be told, and what they take where nothing is said: by the model and by the images."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field
 
+from reprogram.images.settings import Augment
 from reprogram.settings import Settings
-
-Augment = Literal["none", "crop", "flip"]
 
 
 @dataclass(frozen=True)

@@ -1,42 +1,18 @@
 """Predictions → numbers with their uncertainty: accuracy, interval, per class, calibration."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from reprogram.data.load import Split
+from reprogram.data.dataset import Split
+from reprogram.data.decode import Decoding
+from reprogram.devices import Precision, autocast
+from reprogram.errors import ReprogramError
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.scores import accuracy_interval as accuracy_interval
-
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
-PRECISIONS: tuple[Precision, ...] = ("auto", "fp32", "bf16", "fp16")
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-def choose_precision(device: torch.device, precision: Precision) -> Precision:
-    """Read `auto`: bf16 where the device multiplies matrices of it in hardware, fp32 elsewhere.
-
-    Emulated bf16 is far slower than fp32: a hundred times on a CPU that has AVX2 alone.
-    """
-    if precision != "auto":
-        return precision
-    if device.type == "cuda":
-        native = torch.cuda.get_device_capability(device) >= (8, 0)
-    else:
-        checks = (getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"))
-        native = device.type == "cpu" and any(check() for check in checks if check is not None)
-    return "bf16" if native else "fp32"
-
-
-def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """Run the frozen model in a lower precision; the mapping and all statistics stay in float32 and float64."""
-    precision = choose_precision(device, precision)
-    return nullcontext() if precision == "fp32" else torch.autocast(device.type, _DTYPES[precision])
+from reprogram.scores import Score
 
 
 @dataclass(frozen=True)
@@ -48,45 +24,39 @@ class Evaluation:
         predicted: (n,) predicted target labels.
         confidence: (n,) the probability that the model gave its prediction.
         classes: the target class names.
+        names: n names of the images.
+        skipped: what was wrong with each image that was left out.
     """
 
     labels: Tensor
     predicted: Tensor
     confidence: Tensor
     classes: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     @property
-    def n(self) -> int:
-        """How many images were classified."""
-        return len(self.labels)
-
-    @property
-    def correct(self) -> int:
-        """How many of them rightly."""
-        return int((self.labels == self.predicted).sum())
+    def score(self) -> Score:
+        """How many of the images were classified rightly."""
+        return Score(int((self.labels == self.predicted).sum()), len(self.labels))
 
     @property
     def accuracy(self) -> float:
         """The share of images classified rightly."""
-        return self.correct / max(self.n, 1)
+        return self.score.accuracy
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the accuracy."""
-        return accuracy_interval(self.correct, self.n)
-
-    def per_class(self) -> list[tuple[str, int, int]]:
-        """(class name, images, correct) for every class, also for those without an image."""
+    def per_class(self) -> dict[str, Score]:
+        """The score of every class, also of those without an image."""
         total = torch.bincount(self.labels, minlength=len(self.classes)).tolist()
         right = torch.bincount(self.labels[self.labels == self.predicted], minlength=len(self.classes)).tolist()
-        return list(zip(self.classes, total, right, strict=True))
+        return {name: Score(hits, n) for name, hits, n in zip(self.classes, right, total, strict=True)}
 
     def calibration_error(self, bins: int = 15) -> float:
         """Expected calibration error: the mean distance of confidence and accuracy over equally wide bins."""
         place = (self.confidence.double() * bins).long().clamp(0, bins - 1)
         hit = (self.labels == self.predicted).double()
         gap = torch.zeros(bins, dtype=torch.float64).index_add_(0, place, self.confidence.double() - hit)
-        return float(gap.abs().sum() / max(self.n, 1))
+        return float(gap.abs().sum() / max(len(self.labels), 1))
 
 
 @torch.no_grad()
@@ -113,20 +83,51 @@ def evaluate(
     model: Reprogrammed,
     split: Split,
     *,
+    classes: tuple[str, ...] | None = None,
     batch_size: int = 256,
     precision: Precision = "fp32",
+    decoding: Decoding | None = None,
     progress: Progress | None = None,
     what: str = "evaluating",
 ) -> Evaluation:
-    """Classify a split."""
-    pixels = split.pixels(model.program.image_size, model.program.interpolation, progress)
+    """Classify a split.
+
+    Args:
+        model: the classifier.
+        split: labelled images, `data.test` for example.
+        classes: the class names that the labels of the split are numbers of, `data.classes`; they must be the model's.
+        batch_size: images per step.
+        precision: of the frozen model.
+        decoding: how the images are decoded, and what becomes of bad ones.
+        progress: where to show progress.
+        what: what progress calls it.
+    """
+    known = classes if classes is not None else split.classes
+    if known is not None and tuple(known) != model.classes:
+        raise ReprogramError(
+            f"the images have the classes {_few(known)}, but the model has {_few(model.classes)}; "
+            "evaluate on data with the same classes"
+        )
+    if len(split) and int(split.labels.max()) >= len(model.classes):
+        raise ReprogramError(
+            f"the images have labels up to {int(split.labels.max())}, but the model has {len(model.classes)} classes; "
+            "evaluate on data with the same classes"
+        )
+    size, how = model.program.image_size, model.program.interpolation
+    split, skipped = (decoding or Decoding()).decode(split, size, how, progress)
     predicted, confidence = [], []
     model.accelerate(len(split))
-    for batch in (progress or Progress()).track(pixels.split(batch_size), what):
+    for batch in (progress or Progress()).track(split.pixels(size, how).split(batch_size), what):
         with torch.inference_mode():
             with autocast(model.device, precision):
                 logits = model(batch)
             best = logits.argmax(1, keepdim=True)
             predicted.append(best.flatten().cpu())
             confidence.append(logits.softmax(1).gather(1, best).flatten().cpu())
-    return Evaluation(split.labels, torch.cat(predicted), torch.cat(confidence), model.classes)
+    return Evaluation(
+        split.labels, torch.cat(predicted), torch.cat(confidence), model.classes, tuple(split.names), tuple(skipped)
+    )
+
+
+def _few(classes: tuple[str, ...]) -> str:
+    return ", ".join(classes[:4]) + (f" ... ({len(classes)} in all)" if len(classes) > 4 else "")

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from reprogram.images.views import Augment
+from reprogram.images.settings import Augment
 from reprogram.settings import Settings
 
 Optimizer = Literal["adam", "sgd"]
@@ -15,7 +15,7 @@ class TrainingSettings(Settings):
     """How a program is trained."""
 
     epochs: int = Field(20, ge=1, description="Passes over the training set (the paper: 200).")
-    batch_size: int = Field(64, ge=1, description="Images per step (the paper: 256; 64 for DTD and OxfordPets).")
+    batch_size: int = Field(64, ge=1, le=2**31, description="Images per step (the paper: 256; 64 for DTD and OxfordPets).")
     lr: float = Field(
         0.05, gt=0, description="Learning rate of the program (the paper: 0.01 over 200 epochs; 40 with sgd on CLIP)."
     )
@@ -23,9 +23,7 @@ class TrainingSettings(Settings):
     schedule: Schedule = Field(
         "multistep", description="Learning rate: ×0.1 at 50 % and 72 % of the epochs, cosine over all steps, or constant."
     )
-    augment: Augment | None = Field(
-        None, description="Training images: none, random crop, or flip (crop and mirroring); None: by program and data."
-    )
+    augment: Augment = Field("none", description="Training images: as they are, random crop, or flip (crop and mirroring).")
     mapping_lr: float = Field(0.1, gt=0, description="Learning rate of the learned mappings' own Adam.")
     seed: int = Field(0, ge=0, description="The run is a function of its settings and this number.")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(

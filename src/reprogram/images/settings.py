@@ -1,0 +1,5 @@
+"""The words for what is done to images."""
+
+from typing import Literal
+
+Augment = Literal["none", "crop", "flip"]

@@ -1,0 +1,71 @@
+"""The one place where a default is decided that depends on the model, the data or the protocol."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from reprogram.mappings.registry import AUTO, MAPPINGS
+from reprogram.programs.registry import PROGRAMS
+from reprogram.programs.settings import Surroundings
+from reprogram.run.config import FitConfig
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What defaults depend on besides the configuration.
+
+    Attributes:
+        input_size: the side that the model was trained for.
+        default_program: the program that suits the model.
+        frame: width of the free outer frame of a watermark on a canvas of 224, where the model asks for one.
+        paper_training: what the paper trains this kind of model with, where that differs.
+        native_size: shorter side of a typical image of the data.
+        published_size: side of the image on a canvas of 224 that the paper prescribes for the data, if any.
+        published_batch: images per step that the paper prescribes for the data, if any.
+        flip_safe: whether a mirrored image keeps its class; None where nobody has said so.
+    """
+
+    input_size: int
+    default_program: str = "padding"
+    frame: int | None = None
+    paper_training: dict[str, Any] = field(default_factory=dict)
+    native_size: int = 224
+    published_size: int | None = None
+    published_batch: int | None = None
+    flip_safe: bool | None = None
+
+
+def resolve(config: FitConfig, facts: Facts) -> FitConfig:
+    """Fill in everything that was left open; what was given stays, and a resolved configuration stays as it is.
+
+    >>> resolved = resolve(FitConfig(protocol="paper", mapping="blm"), Facts(input_size=224, native_size=500))
+    >>> resolved.epochs, resolved.lr, resolved.batch_size, resolved.extras["refresh"], resolved.extras["image_size"]
+    (200, 0.01, 256, 'fresh', 128)
+    >>> resolve(resolved, Facts(input_size=32)) == resolved
+    True
+    """
+    as_published = config.protocol == "paper"
+    values: dict[str, Any] = {"program": facts.default_program, "canvas": facts.input_size}
+    if as_published:
+        values |= {"epochs": 200, "lr": 0.01, "val_fraction": 0.0, "batch_size": facts.published_batch or 256}
+        values |= facts.paper_training
+    values |= config.given
+    canvas = values["canvas"]
+    around = Surroundings(
+        canvas=canvas,
+        native_size=facts.native_size,
+        published_size=facts.published_size,
+        flip_safe=facts.flip_safe,
+        frame=None if facts.frame is None else max(1, canvas * facts.frame // 224),
+        as_published=as_published,
+    )
+    kind = PROGRAMS[values["program"]]
+    program = kind.read(config.options("program"))
+    values.setdefault("augment", program.augment(around))
+    values |= program.resolved(around).model_dump()
+    if config.mapping != AUTO:
+        family = MAPPINGS[config.mapping]
+        own = family.read(config.options("mapping")).model_dump()
+        if as_published and own.get("refresh") == "reuse" and "refresh" not in config.given:
+            own["refresh"] = "fresh"  # the paper's algorithms estimate ω by a pass of its own before each epoch
+        values |= own
+    return FitConfig.read({**config.model_dump(include=set(FitConfig.model_fields)), **config.extras, **values})

@@ -1,0 +1,217 @@
+"""The state of a fit: everything a checkpoint must hold, and the small acts of the loop."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reprogram.data.dataset import Split
+from reprogram.data.decode import Decoding
+from reprogram.data.splits import stratified_folds
+from reprogram.errors import ReprogramError
+from reprogram.files import read_tensors
+from reprogram.images.views import Augment, centre_view, margin, random_views
+from reprogram.programs.base import Program
+from reprogram.progress import Progress
+from reprogram.reprogrammed import Reprogrammed
+from reprogram.statistics.base import Statistics
+from reprogram.training.checkpoint import read_checkpoint, write_checkpoint
+from reprogram.training.evaluation import Evaluation, evaluate
+from reprogram.training.result import FitResult
+from reprogram.training.settings import Schedule, TrainingSettings
+
+
+def pixel_sizes(program: Program, augment: Augment) -> dict[str, int]:
+    """The side that each split's images are decoded to: training images leave room for random crops."""
+    size = program.image_size
+    return {"train": size + margin(augment, size), "val": size, "test": size}
+
+
+def learning_rate_factor(schedule: Schedule, epoch: int, step: int, epochs: int, steps: int) -> float:
+    """What the learning rate is multiplied by at a step of an epoch (both from 0).
+
+    `multistep` drops to a tenth at epochs floor(0.5·E) and floor(0.72·E); `cosine` falls to 0 over all steps.
+
+    >>> [learning_rate_factor("multistep", epoch, 0, 200, 10) for epoch in (99, 100, 143, 144)]
+    [1.0, 0.1, 0.1, 0.01]
+    """
+    if schedule == "multistep":
+        passed = sum(0 < milestone <= epoch for milestone in (epochs // 2, 18 * epochs // 25))
+        return (1.0, 0.1, 0.01)[passed]
+    if schedule == "cosine":
+        return (1 + math.cos(math.pi * (epoch * steps + step) / (epochs * steps))) / 2
+    return 1.0
+
+
+def _as_slice(indices: Tensor) -> Tensor | slice:
+    """Consecutive indices as the slice that reads them without a copy."""
+    first, count = int(indices[0]), len(indices)
+    return slice(first, first + count) if torch.equal(indices, torch.arange(first, first + count)) else indices
+
+
+@dataclass
+class FitState:
+    """The state of a fit: everything a checkpoint must hold, and the small acts of the loop."""
+
+    model: Reprogrammed
+    settings: TrainingSettings
+    labels: Tensor
+    records: list[dict[str, Any]] = field(default_factory=list)
+    gathered: list[Statistics] = field(default_factory=list)
+    skipped: tuple[str, ...] = ()
+    selected: dict[str, Tensor] | None = None
+    selected_epoch: int = 0
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        theta = list(self.model.program.parameters())
+        learned = list(self.model.mapping.parameters())
+        self.epochs = settings.epochs if self.model.trainable else 1  # without a program there is nothing to repeat
+        self.steps = math.ceil(len(self.labels) / settings.batch_size)
+        self.folds = stratified_folds(self.labels, self.model.mapping.folds if theta else 0, settings.seed)
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        if theta and settings.optimizer == "adam":
+            self.optimizers["program"] = torch.optim.Adam(theta, lr=settings.lr)
+        elif theta:
+            self.optimizers["program"] = torch.optim.SGD(theta, lr=settings.lr, momentum=0.9)
+        if learned:
+            self.optimizers["mapping"] = torch.optim.Adam(learned, lr=settings.mapping_lr)
+        self.base_rates = {"program": settings.lr, "mapping": settings.mapping_lr}
+        self.scaler = torch.amp.GradScaler(self.model.device.type, enabled=settings.precision == "fp16")
+
+    def batches(
+        self, train: Split, order: Tensor, progress: Progress, what: str, draw: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Training images in this order, with labels and indices; augmented where a generator is given, else as they are."""
+        program, augment, device = self.model.program, self.settings.augment, self.model.device
+        pixels = train.pixels(pixel_sizes(program, augment)["train"], program.interpolation)
+        for indices in progress.track(order.split(self.settings.batch_size), what):
+            images = pixels[_as_slice(indices)]
+            if draw is None:
+                images = centre_view(images, program.image_size)
+            else:
+                images = random_views(images, program.image_size, augment, draw)
+            yield images.to(device, non_blocking=True), train.labels[indices].to(device, non_blocking=True), indices
+
+    def new_statistics(self) -> list[Statistics]:
+        """One set of empty statistics for each fold, or a single one."""
+        return [self.model.mapping.new_statistics() for _ in range(1 if self.folds is None else int(self.folds.max()) + 1)]
+
+    def fold_of(self, indices: Tensor) -> Tensor | None:
+        """The folds of these training samples, if there are any."""
+        return None if self.folds is None else self.folds[indices]
+
+    def count(self, gathered: list[Statistics], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
+        """Add a batch to the statistics of its folds."""
+        for fold, statistics in enumerate(gathered):
+            if self.folds is None:
+                statistics.update(logits, labels)
+            else:
+                chosen = (self.folds[indices] == fold).nonzero().flatten().to(logits.device)
+                statistics.update(logits[chosen], labels[chosen])
+
+    def set_learning_rate(self, epoch: int, step: int) -> None:
+        """Follow the schedule."""
+        factor = learning_rate_factor(self.settings.schedule, epoch, step, self.epochs, self.steps)
+        for name, optimizer in self.optimizers.items():
+            for group in optimizer.param_groups:
+                group["lr"] = self.base_rates[name] * factor
+
+    def step(self, loss: Tensor) -> None:
+        """Let the program, and a learned mapping, follow the gradient of the loss."""
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()
+        for optimizer in self.optimizers.values():
+            self.scaler.step(optimizer)
+        self.scaler.update()
+
+    def evaluate(self, split: Split, progress: Progress, name: str) -> Evaluation:
+        """Classify a split, decoded already, as it is run in training."""
+        return evaluate(
+            self.model,
+            split,
+            batch_size=self.settings.batch_size,
+            precision=self.settings.precision,
+            decoding=Decoding(cache=False),
+            progress=progress,
+            what=f"testing on {name}",
+        )
+
+    def keep_if_selected(self, accuracy: float | None) -> None:
+        """Remember this epoch if it is the best on validation so far; the earliest wins among equals."""
+        earlier = [record["accuracy"]["val"] for record in self.records[:-1] if record["accuracy"]["val"] is not None]
+        if accuracy is None or not earlier or accuracy > max(earlier):
+            self.selected = {key: tensor.detach().clone() for key, tensor in self.model.state_dict().items()}
+            self.selected_epoch = len(self.records)
+
+    def finish(self, test: Split, progress: Progress) -> FitResult:
+        """Leave the model at the selected epoch, and measure it there."""
+        scores = [record["accuracy"]["test"] for record in self.records]
+        tested = [score for score in scores if score is not None]
+        validated = self.records[-1]["accuracy"]["val"] is not None
+        assert self.selected is not None
+        self.model.load_state_dict(self.selected)
+        accuracy = {
+            "last": scores[-1],
+            "selected": scores[self.selected_epoch - 1] if validated else None,
+            "best_on_test": max(tested),
+        }
+        seconds = sum(record["seconds"] for record in self.records)
+        outcome = self.evaluate(test, progress, "test")
+        return FitResult(self.model, accuracy, self.selected_epoch, self.records, outcome, seconds, self.skipped)
+
+    def store(self, path: Path, origin: dict[str, Any]) -> None:
+        """Write the checkpoint."""
+        tensors = {f"model/{key}": tensor for key, tensor in self.model.state_dict().items()}
+        tensors |= {f"selected/{key}": tensor for key, tensor in (self.selected or {}).items()}
+        for fold, statistics in enumerate(self.gathered):
+            tensors |= {f"gathered {fold}/{key}": tensor for key, tensor in statistics.state_dict().items()}
+        header = {
+            "origin": origin,
+            "records": self.records,
+            "selected_epoch": self.selected_epoch,
+            "scaler": self.scaler.state_dict(),
+        }
+        write_checkpoint(path, tensors, self.optimizers, header)
+
+    def restore(self, path: Path, origin: dict[str, Any]) -> None:
+        """Continue from a checkpoint, if that has the same origin."""
+        found = read_tensors(path, "checkpoint")[1].get("origin", {})
+        for what, value in origin.items():
+            if found.get(what) != value:
+                raise ReprogramError(
+                    f"checkpoint {str(path)!r} was made with {_difference(what, found.get(what), value)}; "
+                    "continue it as it was, or start anew elsewhere"
+                )
+        tensors, header = read_checkpoint(path, self.optimizers)
+
+        def part(name: str) -> dict[str, Tensor]:
+            return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+
+        self.model.load_state_dict(part("model"))
+        self.selected = part("selected")
+        self.selected_epoch = header["selected_epoch"]
+        self.records = header["records"]
+        if header["scaler"]:
+            self.scaler.load_state_dict(header["scaler"])
+        mapping = self.model.mapping
+        if mapping.statistics is not None:
+            self.gathered = self.new_statistics()
+            for fold, statistics in enumerate(self.gathered):
+                statistics.load_state_dict(part(f"gathered {fold}"))
+            if mapping.refresh == "never":  # the mappings without each fold are made of them, and are not stored
+                mapping.estimate(*self.gathered)
+
+
+def _difference(what: str, before: Any, now: Any) -> str:
+    """What two descriptions differ in, in a few words."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in (*before, *now):
+            if before.get(name) != now.get(name):
+                return f"{what} {name} = {before.get(name)!r}, but now it is {now.get(name)!r}"
+    return f"other {what}"
