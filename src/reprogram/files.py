@@ -63,7 +63,8 @@ def read_tensors(path: Path, what: str) -> "tuple[dict[str, Tensor], Any]":
             return {key: file.get_tensor(key) for key in file.keys()}, json.loads((file.metadata() or {})["header"])  # noqa: SIM118
     except Exception as error:  # a file of another kind fails in many ways, all meaning the same to the caller
         raise ReprogramError(
-            f"{what} {str(path)!r} is damaged or of another kind ({type(error).__name__}); take it from a backup or make it again"
+            f"{what} {str(path)!r} is damaged or of another kind ({type(error).__name__}); "
+            "take it from a backup, or make it again"
         ) from None
 
 

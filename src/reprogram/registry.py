@@ -8,9 +8,10 @@ import importlib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from reprogram.errors import ReprogramError, unknown
+from reprogram.settings import Settings
 
 Record = TypeVar("Record")
 GROUP = "reprogram"
@@ -58,6 +59,39 @@ class Registry(Mapping[str, Record], Generic[Record]):
     def __len__(self) -> int:
         load_plugins()
         return len(self._records)
+
+
+class Settled(Protocol):
+    """A record that owns settings."""
+
+    @property
+    def settings(self) -> type[Settings]:
+        """The class of its settings."""
+        ...
+
+
+SettledRecord = TypeVar("SettledRecord", bound=Settled)
+
+
+class SettingsRegistry(Registry[SettledRecord]):
+    """A registry whose records own settings, each a subclass of `Settings`."""
+
+    def read(self, name: str, given: Mapping[str, Any]) -> Any:
+        """Check the settings of one record: None takes the default, and one that belongs to others is refused."""
+        values = {setting: value for setting, value in given.items() if value is not None}
+        known = self[name].settings.model_fields
+        for setting in values:
+            takers = [other for other, record in self.items() if setting in record.settings.model_fields]
+            if setting not in known and takers:
+                others = ", ".join(takers)
+                raise ReprogramError(
+                    f"{self.kind} {name!r} does not use {setting}; leave it out, or choose one that does: {others}"
+                )
+        return self[name].settings.read(values)
+
+    def setting_names(self) -> set[str]:
+        """The settings of all records."""
+        return {setting for record in self.values() for setting in record.settings.model_fields}
 
 
 @cache

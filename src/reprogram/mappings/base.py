@@ -455,6 +455,6 @@ def make_mapping(
     """
     family = MAPPINGS[name]
     mapping: Mapping = family.load()(
-        name, family.read(settings), source_labels, classes, seed=seed, span=span, weighted=weighted
+        name, MAPPINGS.read(name, settings), source_labels, classes, seed=seed, span=span, weighted=weighted
     )
     return mapping

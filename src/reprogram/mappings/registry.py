@@ -10,7 +10,7 @@ from typing import Any
 from reprogram.errors import ReprogramError
 from reprogram.mappings import settings as s
 from reprogram.mappings.settings import MappingSettings
-from reprogram.registry import Registry, imported
+from reprogram.registry import SettingsRegistry, imported
 
 AUTO = "auto"
 
@@ -38,20 +38,8 @@ class Family:
         """The class."""
         return imported(self.mapping)
 
-    def read(self, given: dict[str, Any]) -> MappingSettings:
-        """Check settings; one that is None takes its default, one that this mapping does not have is refused."""
-        given = {name: value for name, value in given.items() if value is not None}
-        for name in given:
-            if name not in self.settings.model_fields:
-                takers = ", ".join(family.name for family in MAPPINGS.values() if name in family.settings.model_fields)
-                if takers:
-                    raise ReprogramError(
-                        f"mapping {self.name!r} does not use {name}; leave it out, or choose one that does: {takers}"
-                    )
-        return self.settings.read(given)
 
-
-MAPPINGS: Registry[Family] = Registry("mapping")
+MAPPINGS: SettingsRegistry[Family] = SettingsRegistry("mapping")
 
 
 def register_mapping(name: str, mapping: Any, settings: type[MappingSettings], summary: str, *, scorer: Any = None) -> None:

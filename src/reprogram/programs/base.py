@@ -130,7 +130,7 @@ def make_program(name: str, canvas: int, *, interpolation: Interpolation = "bili
     8
     """
     kind = PROGRAMS[name]
-    own = kind.read(settings).model_dump(exclude_none=True)
+    own = PROGRAMS.read(name, settings).model_dump(exclude_none=True)
     try:
         program: Program = kind.load()(canvas, interpolation=interpolation, **own)
     except TypeError:

@@ -7,9 +7,8 @@ A program of your own is one file: a settings class, a subclass of `reprogram.pr
 from dataclasses import dataclass
 from typing import Any
 
-from reprogram.errors import ReprogramError
 from reprogram.programs.settings import PaddingSettings, ProgramSettings, WatermarkSettings
-from reprogram.registry import Registry, imported
+from reprogram.registry import SettingsRegistry, imported
 
 
 @dataclass(frozen=True)
@@ -32,18 +31,8 @@ class ProgramKind:
         """The class."""
         return imported(self.program)
 
-    def read(self, given: dict[str, Any]) -> ProgramSettings:
-        """Check settings; one that is None is left to the model and the data, one that the program lacks is refused."""
-        given = {name: value for name, value in given.items() if value is not None}
-        for name, value in given.items():
-            if name not in self.settings.model_fields:
-                takers = ", ".join(kind.name for kind in PROGRAMS.values() if name in kind.settings.model_fields)
-                if takers:
-                    raise ReprogramError(f"{name} = {value} was given, but only program {takers} takes it; leave it out")
-        return self.settings.read(given)
 
-
-PROGRAMS: Registry[ProgramKind] = Registry("program")
+PROGRAMS: SettingsRegistry[ProgramKind] = SettingsRegistry("program")
 
 
 def register_program(name: str, program: Any, settings: type[ProgramSettings], summary: str) -> None:

@@ -1,6 +1,6 @@
-"""A configuration becomes data, a frozen model and a `Reprogrammed`; one call does all of it and trains."""
+"""A configuration becomes data, a frozen model and a `Reprogrammed`; `fit_data` does all of it and trains."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +9,11 @@ from reprogram.data.decode import Decoding
 from reprogram.data.load import load_data
 from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError
-from reprogram.files import processes_worth_starting
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import make_mapping
 from reprogram.mappings.registry import AUTO
 from reprogram.mappings.selection import Candidate, Selection
-from reprogram.programs.base import Program, make_program
+from reprogram.programs.base import make_program
+from reprogram.programs.registry import PROGRAMS
 from reprogram.progress import Progress
 from reprogram.randomness import derived_seed
 from reprogram.reprogrammed import Reprogrammed
@@ -22,5 +22,138 @@ from reprogram.run.defaults import Facts, resolve
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
 from reprogram.sources.registry import SOURCES, source_of
+from reprogram.threads import granted_cpus
 from reprogram.training.choice import select_mapping
 from reprogram.training.state import pixel_sizes
+
+#: What a model has until a mapping was chosen for it.
+_BEFORE_THE_CHOICE = "blm+"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that can begin.
+
+    Attributes:
+        config: everything decided.
+        data: decoded, with its validation split.
+        model: the classifier, untrained.
+        skipped: what was wrong with each image that was left out.
+        selection: how the mapping was chosen, if it was.
+    """
+
+    config: FitConfig
+    data: DataSet
+    model: Reprogrammed
+    skipped: tuple[str, ...]
+    selection: Selection | None = None
+
+
+def prepare(config: FitConfig, data: DataSet | None = None, progress: Progress | None = None) -> Prepared:
+    """Load, decide and build; whatever is wrong with configuration, data or model is found here."""
+    data = data if data is not None else configured_data(config)
+    frozen = configured_frozen(config, data, progress)
+    config = resolve(config, known_facts(frozen, data))
+    data = divided_data(config, data)
+    model = build(config, frozen, data)
+    sizes = pixel_sizes(model.program, config.augment)
+    data, skipped = decoding_of(config).decode(data, sizes, model.program.interpolation, progress)
+    return Prepared(config, data, model, tuple(skipped))
+
+
+def with_chosen_mapping(prepared: Prepared, choice: Candidate | None, progress: Progress) -> Prepared:
+    """For mapping `auto`, put in the chosen one, or choose it now by the logits under the untrained program."""
+    config, selection = prepared.config, None
+    if config.mapping != AUTO:
+        return prepared
+    if choice is None:
+        selection = select_mapping(
+            prepared.model,
+            prepared.data.train,
+            batch_size=config.batch_size,
+            precision=config.precision,
+            progress=progress,
+        )
+        choice = selection.choice
+    return replace(prepared, model=build(config, prepared.model.frozen, prepared.data, choice), selection=selection)
+
+
+def configured_data(config: FitConfig) -> DataSet:
+    """The data set as it is on disk."""
+    return load_data(config.data, split_seed=config.seed, root=config.data_root, download=config.download)
+
+
+def divided_data(config: FitConfig, data: DataSet) -> DataSet:
+    """The data set with a validation split and as few training images as were asked for."""
+    data = data.with_validation(config.val_fraction, config.seed)
+    return data.with_fewer(shots=config.shots, fraction=config.fraction, seed=config.seed)
+
+
+def configured_frozen(config: FitConfig, data: DataSet, progress: Progress | None = None) -> Frozen:
+    """The frozen model; one that compares images with texts has texts about the classes of the data."""
+    return load_frozen(
+        config.model,
+        pretrained=config.pretrained,
+        weights=config.weights,
+        seed=derived_seed(config.seed, "weights"),
+        classes=data.classes if SOURCES[source_of(config.model)].needs_classes else None,
+        progress=progress,
+        **config.options("source"),
+    )
+
+
+def known_facts(frozen: Frozen, data: DataSet) -> Facts:
+    """What defaults depend on, read off a model and its data."""
+    return Facts(
+        input_size=frozen.input_size,
+        default_program=frozen.default_program,
+        frame=frozen.default_frame,
+        paper_training=dict(frozen.paper_training),
+        native_size=data.train.native_size(),
+        published_size=data.image_size,
+        published_batch=data.batch_size,
+        flip_safe=data.flip_safe,
+    )
+
+
+def decoding_of(config: FitConfig) -> Decoding:
+    """How the images of this run are decoded."""
+    return Decoding(cache=config.cache, skip_bad=config.skip_bad, processes=granted_cpus())
+
+
+def build(config: FitConfig, frozen: Frozen, data: DataSet, chosen: Candidate | None = None) -> Reprogrammed:
+    """Program, frozen model and mapping together, on the device; `config` is resolved."""
+    if chosen is not None:
+        name, settings = chosen.method, chosen.settings
+    elif config.mapping == AUTO:
+        name, settings = _BEFORE_THE_CHOICE, {}
+    else:
+        name, settings = config.mapping, config.options("mapping")
+    mapping = make_mapping(
+        name, frozen.labels, data.classes, seed=derived_seed(config.seed, "mapping"), span=frozen.span, **settings
+    )
+    own = {key: value for key, value in config.extras.items() if key in PROGRAMS[config.program].settings.model_fields}
+    program = make_program(config.program, config.canvas, interpolation=frozen.program_interpolation, **own)
+    if not frozen.differentiable and program.free_parameters:
+        raise ReprogramError(
+            f"{frozen.name} gives no gradients, so program {config.program!r} cannot be trained; use --program none"
+        )
+    model = Reprogrammed(program, frozen, mapping)
+    model.to(choose_device(config.device))
+    model.check_canvas()
+    return model
+
+
+def located(config: FitConfig) -> FitConfig:
+    """The same with absolute paths, so that the run can be continued and evaluated from anywhere."""
+    from reprogram.data.registry import absolute_spec
+    from reprogram.sources.registry import absolute_name
+
+    paths: dict[str, Any] = {"data": absolute_spec(config.data), "model": absolute_name(config.model)}
+    for name in ("weights", "data_root"):
+        if name in config.given:
+            paths[name] = str(Path(getattr(config, name)).expanduser().absolute())
+    for name, value in config.options("source").items():  # such as a file of templates
+        if isinstance(value, str) and Path(value).expanduser().is_file():
+            paths[name] = str(Path(value).expanduser().absolute())
+    return FitConfig.read({**config.given, **paths})

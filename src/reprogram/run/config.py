@@ -11,9 +11,12 @@ from pydantic import ConfigDict, Field, model_validator
 from reprogram.errors import ReprogramError, unknown
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.programs.registry import PROGRAMS
-from reprogram.settings import Settings
+from reprogram.registry import SettingsRegistry
 from reprogram.sources.registry import SOURCES, source_of
 from reprogram.training.settings import TrainingSettings
+
+#: Who owns the settings that a configuration holds beside its own fields.
+OWNERS: dict[str, SettingsRegistry[Any]] = {"mapping": MAPPINGS, "program": PROGRAMS, "source": SOURCES}
 
 
 class FitConfig(TrainingSettings):
@@ -34,8 +37,8 @@ class FitConfig(TrainingSettings):
     canvas: int = Field(224, ge=8, description="Side of the square that the model receives; by default its own input size.")
     protocol: Literal["default", "paper"] = Field(
         "default",
-        description="Defaults: sensible ones, or the paper's (200 epochs, its batch sizes and flips, lr 0.01, a fresh pass for "
-        "the mapping before each epoch; for openclip sgd with lr 40 and a cosine schedule).",
+        description="Defaults: sensible ones, or the paper's (200 epochs, its batch sizes and flips, lr 0.01, a pass for the "
+        "mapping before each epoch; for openclip sgd with lr 40 and a cosine schedule).",
     )
     shots: int | None = Field(None, ge=1, description="Keep this many training images of each class.")
     fraction: float | None = Field(None, gt=0, le=1, description="Keep this stratified share of the training images.")
@@ -51,20 +54,16 @@ class FitConfig(TrainingSettings):
         """Every further name must be a setting of this run's mapping, program or source; its value must be possible."""
         if self.mapping != AUTO and self.mapping not in MAPPINGS:
             raise unknown("mapping", self.mapping, (*MAPPINGS, AUTO))
-        owners = self._owners()
         for name, value in self.extras.items():
-            if value is None or any(name in fields for fields in owners.values()):
-                continue
-            if self.mapping == AUTO and name in settings_of_all(MAPPINGS.values()):
+            owner = next((part for part, registry in OWNERS.items() if name in registry.setting_names()), None)
+            if owner is None:
+                known = {*type(self).model_fields}.union(*(registry.setting_names() for registry in OWNERS.values()))
+                raise unknown("setting", name, sorted(known))
+            if owner == "mapping" and self.mapping == AUTO and value is not None:
                 raise ReprogramError(
                     f"{name} = {value} was given, but mapping auto chooses it; leave it out, or name a mapping"
                 )
-            # the owner's own sentence: which mappings, programs or sources take it
-            for registry, owner in ((MAPPINGS, self.mapping), (PROGRAMS, self.program), (SOURCES, source_of(self.model))):
-                if name in settings_of_all(registry.values()):
-                    registry[owner].read({name: value})
-            raise unknown("setting", name, (*type(self).model_fields, *(field for fields in owners.values() for field in fields)))
-        for part in ("mapping", "program", "source"):
+        for part in OWNERS:
             self.options(part)
         return self
 
@@ -78,41 +77,19 @@ class FitConfig(TrainingSettings):
         """What was said: fields and further settings, without those that were left to the defaults."""
         return {name: getattr(self, name) for name in self.model_fields_set if getattr(self, name) is not None}
 
-    def options(self, part: Literal["mapping", "program", "source"] | str) -> dict[str, Any]:
+    def options(self, part: str) -> dict[str, Any]:
         """The given settings of the mapping, the program or the source, checked by their owner."""
-        names = self._owners()[part]
-        given = {name: value for name, value in self.extras.items() if name in names and value is not None}
-        if not given:
-            return given
-        if part == "mapping":
-            checked: Settings = MAPPINGS[self.mapping].read(given)
-        elif part == "program":
-            kind = self.program if self._program_given else next(k for k in PROGRAMS if names_of(PROGRAMS[k]) >= set(given))
-            checked = PROGRAMS[kind].read(given)
-        else:
-            checked = SOURCES[source_of(self.model)].read(given)
+        registry = OWNERS[part]
+        given = {
+            name: value for name, value in self.extras.items() if name in registry.setting_names() and value is not None
+        }
+        owner = {"mapping": self.mapping, "program": self.program, "source": source_of(self.model)}[part]
+        if part == "program" and "program" not in self.model_fields_set:  # the model's own; any program's settings will do
+            takers = [name for name, kind in PROGRAMS.items() if set(given) <= set(kind.settings.model_fields)]
+            owner = takers[0] if takers else owner
+        checked = registry.read(owner, given) if given else None
         return {name: getattr(checked, name) for name in given}
 
     def training(self) -> TrainingSettings:
         """The part that `fit` takes."""
         return TrainingSettings.read({name: getattr(self, name) for name in TrainingSettings.model_fields})
-
-    @property
-    def _program_given(self) -> bool:
-        return "program" in self.model_fields_set
-
-    def _owners(self) -> dict[str, set[str]]:
-        """Which further settings this run may have, by whom they belong to."""
-        programs = names_of(PROGRAMS[self.program]) if self._program_given else settings_of_all(PROGRAMS.values())
-        mapping = set() if self.mapping == AUTO else names_of(MAPPINGS[self.mapping])
-        return {"mapping": mapping, "program": programs, "source": names_of(SOURCES[source_of(self.model)])}
-
-
-def names_of(record: Any) -> set[str]:
-    """The settings of one registered mapping, program or source."""
-    return set(record.settings.model_fields)
-
-
-def settings_of_all(records: Any) -> set[str]:
-    """The settings of all of them."""
-    return set().union(*(names_of(record) for record in records))

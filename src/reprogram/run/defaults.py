@@ -58,13 +58,11 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
         frame=None if facts.frame is None else max(1, canvas * facts.frame // 224),
         as_published=as_published,
     )
-    kind = PROGRAMS[values["program"]]
-    program = kind.read(config.options("program"))
+    program = PROGRAMS.read(values["program"], config.options("program"))
     values.setdefault("augment", program.augment(around))
     values |= program.resolved(around).model_dump()
     if config.mapping != AUTO:
-        family = MAPPINGS[config.mapping]
-        own = family.read(config.options("mapping")).model_dump()
+        own = MAPPINGS.read(config.mapping, config.options("mapping")).model_dump()
         if as_published and own.get("refresh") == "reuse" and "refresh" not in config.given:
             own["refresh"] = "fresh"  # the paper's algorithms estimate ω by a pass of its own before each epoch
         values |= own

@@ -11,17 +11,19 @@ from typing import Any
 
 import torch
 
-from reprogram.data.load import DataSet, Split, cache_folder, decode_data
+from reprogram.data.dataset import DataSet
 from reprogram.errors import ReprogramError
 from reprogram.files import claimed_folder, read_json, remove_leftovers, write_json, write_text
-from reprogram.mappings.selection import Candidate, select_mapping
+from reprogram.mappings.selection import Candidate
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
+from reprogram.run.build import Prepared, decoding_of, prepare, with_chosen_mapping
 from reprogram.run.config import FitConfig
-from reprogram.training.evaluation import Evaluation, accuracy_interval
-from reprogram.training.loop import FitResult, fit, pixel_sizes
-from reprogram.training.settings import TrainingSettings
+from reprogram.training.evaluation import Evaluation
+from reprogram.training.loop import fit
+from reprogram.training.result import FitResult
 
+SEEN = "images.txt"
 _PACKAGES = (
     "reprogram",
     "torch",
@@ -35,88 +37,125 @@ _PACKAGES = (
 )
 
 
-def run_fit(config: FitConfig, folder: Path, *, resume: bool = False, progress: Progress | None = None) -> FitResult:
+def run_fit(
+    config: FitConfig,
+    folder: Path,
+    *,
+    data: DataSet | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> FitResult:
     """Carry out a run and fill its folder.
 
     Everything that can be wrong with the configuration, the data and the model is found before the folder is made. After
     a kill or an interrupt, the same call with `resume=True` ends with the same numbers as an undisturbed run.
+
+    Args:
+        config: what to do; it is stored with all defaults filled in.
+        folder: the run folder.
+        data: the data set, where the configuration does not name one that can be loaded.
+        resume: continue the run in the folder, if there is one.
+        progress: where to show progress.
     """
     progress = progress or Progress()
-    if (folder / "config.json").exists():
-        _check_continuation(config, folder, resume)
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ReprogramError(f"{str(folder)!r} already exists and is not a run; choose another --out")
+    config = _continued(config, folder, resume)
     with claimed_folder(folder):
         remove_leftovers(folder)
-        data = config.load_data()
-        frozen = config.load_frozen(data, progress)
-        model = config.build(frozen, data)
-        settings = config.training_settings(data)
-        data, skipped = decode_data(
-            data,
-            pixel_sizes(model.program, settings.augment),
-            model.program.interpolation,
-            cache=cache_folder() if config.cache else None,
-            skip_bad=config.skip_bad,
-            processes=os.cpu_count() or 1,
-            progress=progress,
-        )
-        write_json(folder / "config.json", config.model_dump())
-    write_json(folder / "environment.json", environment(model.device))
-    if config.mapping == "auto":
-        model = config.build(frozen, data, _chosen_mapping(model, data, settings, folder, progress))
+        prepared = prepare(config, data, progress)
+        write_json(folder / "config.json", prepared.config.model_dump())
+    write_json(folder / "environment.json", environment(prepared.model.device))
+    prepared = _with_stored_choice(prepared, folder, progress)
+    model, data = prepared.model, prepared.data
+    write_text(folder / SEEN, "".join(f"{mark}\n" for split in data.splits.values() for mark in split.fingerprints()))
     progress.say(describe(model, data))
-    for note in (*data.notes, *(f"skipped: {text}" for text in skipped[:5])):
+    for note in (*data.notes, *(f"skipped: {text}" for text in prepared.skipped[:5])):
         progress.say(f"note: {note}")
 
     def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
         write_text(folder / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
         progress.say(epoch_line(records[-1], epochs))
 
-    checkpoint = folder / "checkpoint" / "state.safetensors"
-    result = fit(model, data, settings, checkpoint=checkpoint, progress=progress, on_epoch=on_epoch)
-    write_text(folder / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in result.records))
+    result = fit(
+        model,
+        data,
+        prepared.config.training(),
+        checkpoint=folder / "checkpoint" / "state.safetensors",
+        decoding=decoding_of(prepared.config),
+        progress=progress,
+        on_epoch=on_epoch,
+    )
     model.save(folder / "artefact")
-    write_text(folder / "predictions.csv", predictions_csv(result.test, data.test))
-    write_json(folder / "result.json", summary(result, model, data) | {"skipped": skipped, "notes": list(data.notes)})
+    write_text(folder / "predictions.csv", predictions_csv(result.test))
+    write_json(folder / "result.json", summary(result, data) | {"skipped": list(prepared.skipped)})
     return result
 
 
-def _chosen_mapping(
-    model: Reprogrammed, data: DataSet, settings: TrainingSettings, folder: Path, progress: Progress
-) -> Candidate:
-    """Choose a mapping for the untrained program, once in the life of a run folder."""
+def stored_config(folder: Path) -> FitConfig:
+    """The configuration that a run folder was made with."""
+    return FitConfig.read(read_json(folder / "config.json", "run configuration"))
+
+
+def seen_images(folder: Path) -> set[str]:
+    """The fingerprints of all images that a run has used; empty where the folder does not tell."""
+    path = folder / SEEN
+    return set(path.read_text().split()) if path.is_file() else set()
+
+
+def _continued(config: FitConfig, folder: Path, resume: bool) -> FitConfig:
+    """What to do in this folder: a new run, or the one that is there, as it was or with more epochs."""
+    if not (folder / "config.json").exists():
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ReprogramError(f"{str(folder)!r} already exists and is not a run; choose another --out")
+        return config
+    if not resume:
+        raise ReprogramError(f"{str(folder)!r} already holds a run; add --resume to continue it, or choose another --out")
+    stored = stored_config(folder)
+    for name, value in config.given.items():
+        before = stored.model_dump().get(name)
+        if name == "epochs" and value > before:
+            continue
+        if value != before:
+            raise ReprogramError(
+                f"--{name.replace('_', '-')} {value} was given, but the run in {str(folder)!r} has {before}; "
+                "resume it as it was, or choose another --out"
+            )
+    return FitConfig.read({**stored.model_dump(), "epochs": config.given.get("epochs", stored.epochs)})
+
+
+def _with_stored_choice(prepared: Prepared, folder: Path, progress: Progress) -> Prepared:
+    """For mapping `auto`: the mapping is chosen once in the life of a run folder."""
     path = folder / "selection.json"
-    if not path.exists():
-        options = {"batch_size": settings.batch_size, "precision": settings.precision, "progress": progress}
-        selection = select_mapping(model, data.train, **options)  # type: ignore[arg-type]
-        write_json(path, selection.as_json())
-        progress.say(f"chosen {selection}")
-    chosen = dict(read_json(path, "selection")["choice"])
-    return Candidate(chosen.pop("mapping"), chosen)
+    stored = dict(read_json(path, "selection")["choice"]) if path.exists() else None
+    choice = None if stored is None else Candidate(stored.pop("mapping"), stored)
+    prepared = with_chosen_mapping(prepared, choice, progress)
+    if prepared.selection is not None:
+        write_json(path, prepared.selection.to_json())
+        progress.say(f"chosen {prepared.selection}")
+    return prepared
 
 
-def summary(result: FitResult, model: Reprogrammed, data: DataSet) -> dict[str, Any]:
+def summary(result: FitResult, data: DataSet) -> dict[str, Any]:
     """The content of `result.json`."""
+    model = result.model
     return {
         "accuracy": result.accuracy,
-        "interval_95": list(result.interval),
+        "interval_95": list(result.test.score.interval),
         "selected_epoch": result.selected_epoch,
         "epochs": len(result.records),
         "chance": 1 / data.k_target,
         "calibration_error": result.test.calibration_error(),
-        "per_class": {name: {"images": n, "correct": correct} for name, n, correct in result.test.per_class()},
+        "per_class": {name: {"images": s.n, "correct": s.correct} for name, s in result.test.per_class().items()},
         "images": {"train": len(data.train), "val": len(data.val) if data.val else 0, "test": len(data.test)},
         "labels": {"source": model.frozen.k_source, "target": data.k_target},
-        "parameters": {"free": sum(p.numel() for p in model.parameters()), "frozen": model.frozen.parameter_count},
+        "parameters": {"free": _trainable(model), "frozen": model.frozen.parameter_count},
         "source_fingerprint": model.frozen.fingerprint,
         "seconds": result.seconds,
+        "notes": list(data.notes),
     }
 
 
 def describe(model: Reprogrammed, data: DataSet) -> str:
     """What is trained on what, in two lines."""
-    free, total = sum(p.numel() for p in model.parameters()), model.frozen.parameter_count
     program, canvas = model.program, model.program.canvas
     inside = (
         f" ({program.image_size} px image on a {canvas} px canvas)" if program.image_size < canvas else f" ({canvas} px)"
@@ -126,7 +165,7 @@ def describe(model: Reprogrammed, data: DataSet) -> str:
         f"{model.frozen.name} ({model.frozen.k_source} labels) -> {data.name} ({data.k_target} classes, "
         f"{len(data.train)} train{val} / {len(data.test)} test images)\n"
         f"program {program.name}{inside}, mapping {model.mapping.name}, on {model.device}: "
-        f"{free:,} trainable and {total:,} frozen parameters"
+        f"{_trainable(model):,} trainable and {model.frozen.parameter_count:,} frozen parameters"
     )
 
 
@@ -144,13 +183,13 @@ def epoch_line(record: dict[str, Any], epochs: int) -> str:
     return "  ".join(parts)
 
 
-def predictions_csv(evaluation: Evaluation, split: Split) -> str:
+def predictions_csv(evaluation: Evaluation) -> str:
     """Name, true class, predicted class and confidence of each image."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["image", "label", "predicted", "confidence"])
     columns = (evaluation.labels.tolist(), evaluation.predicted.tolist(), evaluation.confidence.tolist())
-    for name, label, predicted, confidence in zip(split.names, *columns, strict=True):
+    for name, label, predicted, confidence in zip(evaluation.names, *columns, strict=True):
         writer.writerow([name, evaluation.classes[label], evaluation.classes[predicted], f"{confidence:.6f}"])
     return text.getvalue()
 
@@ -167,6 +206,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": platform.processor() or platform.machine(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
@@ -174,28 +214,5 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
-def stored_config(folder: Path) -> FitConfig:
-    """The configuration that a run folder was made with."""
-    return FitConfig.read(read_json(folder / "config.json", "run configuration"))
-
-
-def format_accuracy(correct: int, n: int) -> str:
-    """An accuracy with its 95 % interval.
-
-    >>> format_accuracy(90, 100)
-    '90.0 % (95 % interval 82.6 to 94.5 %, 90 of 100)'
-    """
-    low, high = accuracy_interval(correct, n)
-    return f"{100 * correct / max(n, 1):.1f} % (95 % interval {100 * low:.1f} to {100 * high:.1f} %, {correct} of {n})"
-
-
-def _check_continuation(config: FitConfig, folder: Path, resume: bool) -> None:
-    if not resume:
-        raise ReprogramError(f"{str(folder)!r} already holds a run; add --resume to continue it, or choose another --out")
-    stored, given = stored_config(folder).model_dump(), config.model_dump()
-    for name, value in given.items():
-        if value != stored[name]:
-            raise ReprogramError(
-                f"--{name.replace('_', '-')} {value} was given, but the run in {str(folder)!r} has {stored[name]}; "
-                "resume it as it was, or choose another --out"
-            )
+def _trainable(model: Reprogrammed) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,49 @@
+"""From labelled images to a classifier in one call: what `reprogram fit` does, for Python."""
+
+from pathlib import Path
+from typing import Any
+
+from reprogram.data.dataset import DataSet
+from reprogram.data.load import load_data
+from reprogram.progress import Progress
+from reprogram.run.build import decoding_of, located, prepare, with_chosen_mapping
+from reprogram.run.config import FitConfig
+from reprogram.run.folder import run_fit
+from reprogram.training.loop import fit
+from reprogram.training.result import FitResult
+
+
+def fit_data(
+    data: Any, *, out: str | Path | None = None, resume: bool = False, progress: Progress | None = None, **settings: Any
+) -> FitResult:
+    """Turn a frozen model into a classifier of these images, with sensible choices for whatever is not said.
+
+    Args:
+        data: all that `load_data` takes: a folder, a table, a name, arrays, a `DataSet`.
+        out: a run folder to fill, as `reprogram fit --out` does; by default nothing is written.
+        resume: continue the run in `out`.
+        progress: where to show progress; silent by default.
+        settings: the fields of `FitConfig` and the settings of the mapping, the program and the model source: the flags of
+            `reprogram fit`, with `_` for `-`.
+
+    Returns:
+        The result; its `model` predicts, explains and saves.
+
+    >>> result = fit_data("digits", program="none", mapping="gaussian", canvas=32)
+    >>> result.accuracy["last"] > 0.9, len(result.model.classes)
+    (True, 10)
+    """
+    named = isinstance(data, (str, Path))
+    loaded: DataSet | None = None if named else load_data(data)
+    config = FitConfig.read({"data": str(data) if loaded is None else loaded.name, **settings})
+    config = located(config) if named else config
+    if out is not None:
+        return run_fit(config, Path(out), data=loaded, resume=resume, progress=progress)
+    prepared = with_chosen_mapping(prepare(config, loaded, progress), None, progress or Progress())
+    return fit(
+        prepared.model,
+        prepared.data,
+        prepared.config.training(),
+        decoding=decoding_of(prepared.config),
+        progress=progress,
+    )
