@@ -1,78 +1,44 @@
 """Give a frozen image classifier other labels: a program on the input, a gradient-free mapping on the output."""
 
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import version as _version
+from typing import TYPE_CHECKING
 
-from reprogram.answers.fit import fit_files
-from reprogram.answers.mapping import SavedMapping
-from reprogram.data.load import ArraySplit, DataSet, load_data
-from reprogram.errors import EvidenceWarning, ReprogramError
-from reprogram.mappings.base import make_mapping
-from reprogram.mappings.closed_form import bayes, one_to_one, random
-from reprogram.mappings.explain import explain
-from reprogram.mappings.gaussian import gaussian
-from reprogram.mappings.selection import Selection, select
-from reprogram.programs.base import Padding, Resize, Watermark, make_program
-from reprogram.reprogrammed import Predictions, Reprogrammed
-from reprogram.sources.black_box import BlackBox
-from reprogram.sources.frozen import Frozen
-from reprogram.sources.load import describe_model, list_models, load_frozen, load_text_encoder
-from reprogram.sources.vision_language import VisionLanguage
-from reprogram.statistics.gaussian import GaussianStatistics
-from reprogram.statistics.joint import JointStatistics
-from reprogram.training.evaluation import Evaluation, evaluate
-from reprogram.training.loop import FitResult, fit
-from reprogram.training.settings import TrainingSettings
+from reprogram.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from reprogram.mappings.label_mapper import LabelMapper, LabelMapperCV
+    from reprogram.answers.fit import fit_files as fit_files
+    from reprogram.data.load import load_data as load_data
+    from reprogram.errors import ReprogramError as ReprogramError
+    from reprogram.mappings.base import Mapping as Mapping
+    from reprogram.mappings.base import make_mapping as make_mapping
+    from reprogram.mappings.label_mapper import LabelMapper as LabelMapper
+    from reprogram.mappings.label_mapper import LabelMapperCV as LabelMapperCV
+    from reprogram.programs.base import make_program as make_program
+    from reprogram.reprogrammed import Reprogrammed as Reprogrammed
+    from reprogram.run.fit_data import fit_data as fit_data
+    from reprogram.sources.black_box import BlackBox as BlackBox
+    from reprogram.sources.frozen import Frozen as Frozen
+    from reprogram.sources.load import load_frozen as load_frozen
+    from reprogram.training.evaluation import evaluate as evaluate
+    from reprogram.training.loop import fit as fit
 
-__version__ = "0.1.0"
+_WHERE = {
+    "BlackBox": "reprogram.sources.black_box",
+    "evaluate": "reprogram.training.evaluation",
+    "fit": "reprogram.training.loop",
+    "fit_data": "reprogram.run.fit_data",
+    "fit_files": "reprogram.answers.fit",
+    "Frozen": "reprogram.sources.frozen",
+    "LabelMapper": "reprogram.mappings.label_mapper",
+    "LabelMapperCV": "reprogram.mappings.label_mapper",
+    "load_data": "reprogram.data.load",
+    "load_frozen": "reprogram.sources.load",
+    "make_mapping": "reprogram.mappings.base",
+    "make_program": "reprogram.programs.base",
+    "Mapping": "reprogram.mappings.base",
+    "ReprogramError": "reprogram.errors",
+    "Reprogrammed": "reprogram.reprogrammed",
+}
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)
 
-__all__ = [
-    "ArraySplit",
-    "BlackBox",
-    "DataSet",
-    "Evaluation",
-    "EvidenceWarning",
-    "FitResult",
-    "Frozen",
-    "GaussianStatistics",
-    "JointStatistics",
-    "LabelMapper",
-    "LabelMapperCV",
-    "Padding",
-    "Predictions",
-    "ReprogramError",
-    "Reprogrammed",
-    "Resize",
-    "SavedMapping",
-    "Selection",
-    "TrainingSettings",
-    "VisionLanguage",
-    "Watermark",
-    "bayes",
-    "describe_model",
-    "evaluate",
-    "explain",
-    "fit",
-    "fit_files",
-    "gaussian",
-    "list_models",
-    "load_data",
-    "load_frozen",
-    "load_text_encoder",
-    "make_mapping",
-    "make_program",
-    "one_to_one",
-    "random",
-    "select",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Import scikit-learn only for those who ask for its face."""
-    if name in ("LabelMapper", "LabelMapperCV"):
-        from reprogram import estimator
-
-        return getattr(estimator, name)
-    raise AttributeError(f"module 'reprogram' has no attribute {name!r}")
+__version__ = _version("reprogram")

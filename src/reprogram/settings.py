@@ -1,12 +1,14 @@
 """The base of all settings: immutable, checked, and a mistake in them is one sentence."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import pydantic
 from pydantic import ConfigDict
 
 from reprogram.errors import ReprogramError, unknown
+
+Spell = Callable[[str, Any], str]
 
 
 def expectation(message: str) -> str:
@@ -20,16 +22,25 @@ def expectation(message: str) -> str:
     return wanted if kind == wanted else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def first_problem(error: pydantic.ValidationError, known: Iterable[str]) -> ReprogramError:
-    """Turn pydantic's report into our one sentence about its first finding."""
-    finding = error.errors()[0]
-    field = ".".join(str(part) for part in finding["loc"][:1])
-    if finding["type"] == "extra_forbidden":
-        return unknown("setting", field, known)
+def spelled(name: str, value: Any) -> str:
+    """How a setting and its value are written in Python and in configuration files."""
+    return f"{name} = {value!r}"
+
+
+def first_problem(error: pydantic.ValidationError, known: Iterable[str], spell: Spell = spelled) -> ReprogramError:
+    """Turn pydantic's report into our one sentence about its first finding, or about all that one value might have been."""
+    finding, *others = error.errors()
+    field = str(finding["loc"][0]) if finding["loc"] else ""
     if isinstance(cause := finding.get("ctx", {}).get("error"), ReprogramError):  # a validator of ours has said it
         return cause
-    given = f"{field} = {finding['input']!r}" if field else repr(finding["input"])
-    return ReprogramError(f"{given} was given, but it should be {expectation(finding['msg'])}; change that value")
+    if finding["type"] == "extra_forbidden":
+        return unknown("setting", field, known)
+    if finding["type"] == "missing":
+        return ReprogramError(f"{field} is missing; give it a value")
+    given = spell(field, finding["input"]) if field else repr(finding["input"])
+    same = [finding, *(other for other in others if other["loc"][:1] == finding["loc"][:1])]
+    wanted = " or ".join(dict.fromkeys(expectation(each["msg"]) for each in same))
+    return ReprogramError(f"{given} was given, but it should be {wanted}; change that value")
 
 
 class Settings(pydantic.BaseModel):
@@ -49,9 +60,9 @@ class Settings(pydantic.BaseModel):
         }
 
     @classmethod
-    def read(cls, values: object) -> Self:
-        """Validate a dictionary, with a `ReprogramError` for the first mistake in it."""
+    def read(cls, values: object, spell: Spell = spelled) -> Self:
+        """Validate a dictionary, with a `ReprogramError` for the first mistake in it, which spells settings as given."""
         try:
             return cls.model_validate(values)
         except pydantic.ValidationError as error:
-            raise first_problem(error, cls.model_fields) from None
+            raise first_problem(error, cls.model_fields, spell) from None

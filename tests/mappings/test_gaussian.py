@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import oracle
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.mappings.base import make_mapping
-from reprogram.mappings.gaussian import gaussian
+from reprogram.mappings.gaussians import gaussian
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
 
 fast = settings(deadline=None, derandomize=True, max_examples=40)

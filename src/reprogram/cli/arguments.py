@@ -1,95 +1,145 @@
-"""Command-line arguments → a checked schema: tyro does the parsing, and a mistake becomes one sentence."""
+"""Command-line arguments → a checked schema: tyro splits them into flags and words, pydantic says what they may be.
+
+tyro is handed every flag as a text, so that one room decides what a value may be: the schema, which also reads
+configuration files and Python's keywords. A mistake becomes one sentence.
+"""
 
 import contextlib
-import io
-import re
-from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-import pydantic
 import tyro
+from pydantic.fields import FieldInfo
 
 from reprogram.errors import ReprogramError, nearest
-from reprogram.settings import Settings, expectation
+from reprogram.settings import Settings
 
 Schema = TypeVar("Schema", bound=Settings)
 
 
-def parse(schema: type[Schema], arguments: Sequence[str], verb: str, default: Schema | None = None) -> Schema:
-    """Read the arguments of a verb; `default` replaces the schema's own defaults."""
-    prog = f"reprogram {verb}"
-    if not {"-h", "--help"} & set(arguments):
-        _check(schema, arguments, prog)
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.cli(
-                schema,
-                args=list(arguments),
-                prog=prog,
-                default=default if default is not None else tyro.MISSING_NONPROP,
-            )
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            raise
-        words = " ".join(re.sub(r"[^\w\s'\"=.,:;()/<>{}|*+-]|─", " ", complaint.getvalue()).split())
-        raise ReprogramError(f"{words or 'the arguments cannot be read'} (see {prog} --help)") from None
+def parse(
+    schema: type[Schema], arguments: Sequence[str], prog: str, further: Mapping[str, FieldInfo] | None = None
+) -> dict[str, Any]:
+    """What was given, by field name: texts, lists of texts, and True or False for switches.
+
+    Args:
+        schema: the fields; those marked with `tyro.conf.Positional` are words, the others flags.
+        arguments: what stands behind the verb.
+        prog: how the command is called, for help and messages.
+        further: fields beside those of the schema.
+    """
+    fields = {**schema.model_fields, **(further or {})}
+    form = dataclasses.make_dataclass("Arguments", [_argument(name, field) for name, field in fields.items()], kw_only=True)
+    switches = {_flag(name) for name, field in fields.items() if field.annotation is bool}
+    for token in arguments:
+        flag, has_value, value = token.replace("_", "-").partition("=")
+        if has_value and flag in switches | {f"--no-{switch[2:]}" for switch in switches}:
+            flag = f"--{flag.removeprefix('--').removeprefix('no-')}"
+            raise ReprogramError(f"{flag} takes no value, but {value!r} was given; write {flag} or --no-{flag[2:]}")
+    with contextlib.ExitStack() as stack:
+        if errors := _error_hook():
+            stack.enter_context(errors.on_parse_error(lambda event: _explain(event, fields, prog, arguments)))
+        found = tyro.cli(form, args=list(arguments), prog=prog, description=schema.__doc__ or "", add_help=True)
+    given = {name: value for name in fields if (value := getattr(found, name)) is not None}
+    said = {token.split("=")[0].replace("_", "-") for token in arguments}
+    for flag in switches:
+        if not said & {flag, f"--no-{flag[2:]}"}:
+            del given[_name(flag)]
+    return given
 
 
-def peek(arguments: Sequence[str], flag: str) -> str | None:
-    """The value given for a flag, before the real parsing; the last one wins."""
-    value = None
-    for place, token in enumerate(arguments):
-        if token == flag and place + 1 < len(arguments):
-            value = arguments[place + 1]
-        elif token.startswith(f"{flag}="):
-            value = token.split("=", 1)[1]
-    return value
+def read(schema: type[Schema], given: Mapping[str, Any]) -> Schema:
+    """Check what `parse` found; a mistake is told in the words of the command line."""
+    return schema.read(dict(given), spell=spell)
 
 
-def _check(schema: type[Settings], arguments: Sequence[str], prog: str) -> None:
-    """Find an unknown flag, a missing value, a value of the wrong kind or a word too many."""
-    flags = {f"--{name.replace('_', '-')}": name for name in schema.model_fields if not _positional(schema, name)}
-    switches = {flag for flag, name in flags.items() if schema.model_fields[name].annotation is bool}
-    switches |= {f"--no-{flag[2:]}" for flag in switches}
-    takes_words = len(flags) < len(schema.model_fields)
-    tokens = iter(arguments)
-    for token in tokens:
-        flag, has_value, value = token.partition("=")
-        flag = flag.replace("_", "-")
+def spell(name: str, value: Any) -> str:
+    """How a setting and its value are written on the command line.
+
+    >>> spell("batch_size", "many")
+    '--batch-size many'
+    """
+    return f"{_flag(name)} {value}"
+
+
+def _argument(name: str, field: FieldInfo) -> tuple[str, Any, Any]:
+    """The same field for tyro: text in, help as the schema has it."""
+    words = tyro.conf.Positional in field.metadata
+    metavar = next((entry.metavar for entry in field.metadata if hasattr(entry, "metavar")), None) or _metavar(field)
+    kind: Any = str if words and field.is_required() else str | None
+    default: Any = dataclasses.MISSING if words and field.is_required() else None
+    if field.annotation is bool:
+        kind, default, metavar = bool, bool(field.default), None
+    elif get_origin(field.annotation) is list:
+        kind = list[str]
+        default = dataclasses.MISSING if field.is_required() else dataclasses.field(default_factory=list)
+    # tyro would add its own remark about the default, which is None here: the schema's stands in the text
+    help_text = (field.description or "") + _default_remark(field)
+    notes = (
+        [tyro.conf.arg(help=help_text, metavar=metavar, help_behavior_hint="")]
+        if metavar
+        else [tyro.conf.arg(help=help_text, help_behavior_hint="")]
+    )
+    kind = Annotated[(kind, *notes, *([tyro.conf.Positional] if words else []))]  # type: ignore[index]
+    return (name, kind) if default is dataclasses.MISSING else (name, kind, default)  # type: ignore[return-value]
+
+
+def _metavar(field: FieldInfo) -> str | None:
+    options = [field.annotation, *get_args(field.annotation)]
+    words = [word for part in options if get_origin(part) is Literal for word in get_args(part)]
+    kinds = {int: "INT", float: "NUMBER", str: "TEXT"}
+    names = [*map(str, words), *(kinds[part] for part in options if part in kinds)]
+    return "|".join(names) if names else None
+
+
+def _default_remark(field: FieldInfo) -> str:
+    if field.is_required() or field.default in (None, [], "") or field.annotation is bool:
+        return ""
+    return f" (default: {field.default})"
+
+
+def _error_hook() -> Any:
+    """Tyro's hook for errors, which is no public part of it; where it is missing, tyro tells mistakes in its own words."""
+    errors = getattr(tyro, "_errors", None)
+    return errors if hasattr(errors, "on_parse_error") else None
+
+
+def _explain(event: Any, fields: Mapping[str, FieldInfo], prog: str, arguments: Sequence[str]) -> NoReturn:
+    """Say in one sentence what tyro has found."""
+    see = f"(see {prog} --help)"
+    kind = type(event).__name__
+    if kind == "UnrecognizedArgs":
+        token = event.tokens[0]
+        flag = token.split("=")[0].replace("_", "-")
         if not token.startswith("--"):
-            if not takes_words:
-                raise ReprogramError(f"{token!r} was not expected after {prog}; flags start with -- (see {prog} --help)")
-        elif flag in switches:
-            if has_value:
-                raise ReprogramError(f"{flag} takes no value, but {value!r} was given; write {flag} or --no-{flag[2:]}")
-        elif flag not in flags:
-            raise ReprogramError(f"flag {flag} is not known{nearest(flag, [*flags, *switches])} (see {prog} --help)")
-        else:
-            given = value if has_value else next(tokens, None)
-            if given is None or (given.startswith("--") and not has_value):
-                raise ReprogramError(f"{flag} needs a value; write {flag} {_metavar(schema, flags[flag])}")
-            _check_value(schema, flags[flag], flag, given)
+            raise ReprogramError(f"{token!r} was not expected after {prog}; flags start with -- {see}")
+        switches = [_flag(name) for name, field in fields.items() if field.annotation is bool]
+        known = [*map(_flag, fields), *(f"--no-{flag[2:]}" for flag in switches)]
+        raise ReprogramError(f"flag {flag} is not known{nearest(flag, known)} {see}")
+    if kind == "MissingArgs":
+        missing = event.missing_arguments[0].arg
+        name = next(name for name in fields if name == missing.field.intern_name)
+        word = _flag(name) if tyro.conf.Positional not in fields[name].metadata else _word(name, fields[name])
+        raise ReprogramError(f"{word} is missing, but {prog} needs it; add it {see}")
+    if kind in ("BadValue", "InvalidChoice", "InstantiationFailure") and event.argument is not None:
+        name = event.argument.field.intern_name
+        flag = _flag(name)
+        places = [place for place, token in enumerate(arguments) if token.replace("_", "-") == flag]
+        alone = places and (places[-1] + 1 == len(arguments) or arguments[places[-1] + 1].startswith("--"))
+        if kind == "BadValue" or alone:
+            raise ReprogramError(f"{flag} needs a value; write {flag} {_metavar(fields[name]) or name.upper()}")
+    text = getattr(event, "message", "") or "the arguments cannot be read"
+    raise ReprogramError(f"{text} {see}")
 
 
-def _check_value(schema: type[Settings], name: str, flag: str, given: str) -> None:
-    field = schema.model_fields[name]
-    kind: Any = field.annotation
-    for constraint in field.metadata:
-        kind = Annotated[kind, constraint]
-    try:
-        pydantic.TypeAdapter(kind, config=pydantic.ConfigDict(allow_inf_nan=False)).validate_python(
-            None if given == "None" else given
-        )
-    except pydantic.ValidationError as error:
-        expected = " or ".join(dict.fromkeys(expectation(finding["msg"]) for finding in error.errors()))
-        raise ReprogramError(f"{flag} {given} was given, but it should be {expected}; change that value") from None
+def _word(name: str, field: FieldInfo) -> str:
+    return next((entry.metavar for entry in field.metadata if getattr(entry, "metavar", None)), name.upper())
 
 
-def _positional(schema: type[Settings], name: str) -> bool:
-    return tyro.conf.Positional in schema.model_fields[name].metadata
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
-def _metavar(schema: type[Settings], name: str) -> str:
-    default = schema.model_fields[name].default
-    return str(default) if isinstance(default, (str, int, float)) else name.upper()
+def _name(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from reprogram.mappings.gaussian import GaussianFit, log_priors, oas
+from reprogram.mappings.gaussians import GaussianFit, log_priors, oas
 from reprogram.mappings.settings import Normalize, Shrinkage
 from reprogram.statistics.joint import JointStatistics
 

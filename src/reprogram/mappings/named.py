@@ -7,8 +7,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.errors import ReprogramError
+from reprogram.mappings.assignment import selection
 from reprogram.mappings.base import LinearMapping
-from reprogram.mappings.one_to_one import selection
 from reprogram.sources.texts import Texts, plain_name
 from reprogram.statistics.base import Statistics
 

@@ -54,12 +54,12 @@ def _built_in(name: str, where: str, settings: type[MappingSettings], summary: s
     register_mapping(name, f"reprogram.mappings.{where}", settings, summary, scorer=judge)
 
 
-_built_in("rlm", "one_to_one:RandomMapping", s.NormalizedSettings, "random one-to-one")
-_built_in("flm", "one_to_one:OneToOneMapping", s.OnceSettings, "greedy one-to-one, once", "OneToOneScorer")
-_built_in("ilm", "one_to_one:OneToOneMapping", s.OneToOneSettings, "greedy one-to-one")
-_built_in("blm", "bayes:BayesMapping", s.BayesSettings, "Bayes on counts", "BayesScorer")
-_built_in("blm+", "bayes:TopKBayesMapping", s.TopKBayesSettings, "Bayes on top-K", "TopKBayesScorer")
-_built_in("gaussian", "gaussian:GaussianMapping", s.GaussianSettings, "Bayes with normal densities", "GaussianScorer")
+_built_in("rlm", "assignment:RandomMapping", s.NormalizedSettings, "random one-to-one")
+_built_in("flm", "assignment:OneToOneMapping", s.OnceSettings, "greedy one-to-one, once", "OneToOneScorer")
+_built_in("ilm", "assignment:OneToOneMapping", s.OneToOneSettings, "greedy one-to-one")
+_built_in("blm", "bayesian:BayesMapping", s.BayesSettings, "Bayes on counts", "BayesScorer")
+_built_in("blm+", "bayesian:TopKBayesMapping", s.TopKBayesSettings, "Bayes on top-K", "TopKBayesScorer")
+_built_in("gaussian", "gaussians:GaussianMapping", s.GaussianSettings, "Bayes with normal densities", "GaussianScorer")
 _built_in("linear", "learned:LearnedMapping", s.NormalizedSettings, "a weight matrix learned by gradient, no bias")
 _built_in("sigmoid", "learned:SigmoidMapping", s.NormalizedSettings, "the same, squashed by a sigmoid")
 _built_in("none", "named:SameLabelsMapping", s.NormalizedSettings, "source labels as they are, where the label sets agree")

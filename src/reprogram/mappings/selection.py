@@ -15,9 +15,9 @@ from torch import Tensor
 
 from reprogram.data.load import Split
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
-from reprogram.mappings.gaussian import GaussianFit
+from reprogram.mappings.assignment import one_to_one
+from reprogram.mappings.gaussians import GaussianFit
 from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
-from reprogram.mappings.one_to_one import one_to_one
 from reprogram.mappings.settings import Normalize, Shrinkage
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed

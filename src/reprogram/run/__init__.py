@@ -1,1 +1,23 @@
 """A run: its one schema, its defaults, its folder."""
+
+from typing import TYPE_CHECKING
+
+from reprogram.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from reprogram.run.config import FitConfig as FitConfig
+    from reprogram.run.defaults import Facts as Facts
+    from reprogram.run.defaults import resolve as resolve
+    from reprogram.run.fit_data import fit_data as fit_data
+    from reprogram.run.folder import run_fit as run_fit
+    from reprogram.run.folder import stored_config as stored_config
+
+_WHERE = {
+    "Facts": "reprogram.run.defaults",
+    "fit_data": "reprogram.run.fit_data",
+    "FitConfig": "reprogram.run.config",
+    "resolve": "reprogram.run.defaults",
+    "run_fit": "reprogram.run.folder",
+    "stored_config": "reprogram.run.folder",
+}
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

@@ -1,8 +1,6 @@
 """A configuration becomes data, a frozen model and a `Reprogrammed`; `fit_data` does all of it and trains."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from reprogram.data.dataset import DataSet
 from reprogram.data.decode import Decoding
@@ -21,7 +19,7 @@ from reprogram.run.config import FitConfig
 from reprogram.run.defaults import Facts, resolve
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
-from reprogram.sources.registry import SOURCES, source_of
+from reprogram.sources.registry import find_source
 from reprogram.threads import granted_cpus
 from reprogram.training.choice import select_mapping
 from reprogram.training.state import pixel_sizes
@@ -96,7 +94,7 @@ def configured_frozen(config: FitConfig, data: DataSet, progress: Progress | Non
         pretrained=config.pretrained,
         weights=config.weights,
         seed=derived_seed(config.seed, "weights"),
-        classes=data.classes if SOURCES[source_of(config.model)].needs_classes else None,
+        classes=data.classes if find_source(config.model)[0].kind.needs_classes else None,
         progress=progress,
         **config.options("source"),
     )
@@ -107,8 +105,8 @@ def known_facts(frozen: Frozen, data: DataSet) -> Facts:
     return Facts(
         input_size=frozen.input_size,
         default_program=frozen.default_program,
-        frame=frozen.default_frame,
-        paper_training=dict(frozen.paper_training),
+        frame=frozen.kind.default_frame,
+        paper_training=frozen.paper_training,
         native_size=data.train.native_size(),
         published_size=data.image_size,
         published_batch=data.batch_size,
@@ -142,18 +140,3 @@ def build(config: FitConfig, frozen: Frozen, data: DataSet, chosen: Candidate | 
     model.to(choose_device(config.device))
     model.check_canvas()
     return model
-
-
-def located(config: FitConfig) -> FitConfig:
-    """The same with absolute paths, so that the run can be continued and evaluated from anywhere."""
-    from reprogram.data.registry import absolute_spec
-    from reprogram.sources.registry import absolute_name
-
-    paths: dict[str, Any] = {"data": absolute_spec(config.data), "model": absolute_name(config.model)}
-    for name in ("weights", "data_root"):
-        if name in config.given:
-            paths[name] = str(Path(getattr(config, name)).expanduser().absolute())
-    for name, value in config.options("source").items():  # such as a file of templates
-        if isinstance(value, str) and Path(value).expanduser().is_file():
-            paths[name] = str(Path(value).expanduser().absolute())
-    return FitConfig.read({**config.given, **paths})

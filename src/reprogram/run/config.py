@@ -12,7 +12,7 @@ from reprogram.errors import ReprogramError, unknown
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.programs.registry import PROGRAMS
 from reprogram.registry import SettingsRegistry
-from reprogram.sources.registry import SOURCES, source_of
+from reprogram.sources.registry import SOURCES, find_source
 from reprogram.training.settings import TrainingSettings
 
 #: Who owns the settings that a configuration holds beside its own fields.
@@ -37,8 +37,8 @@ class FitConfig(TrainingSettings):
     canvas: int = Field(224, ge=8, description="Side of the square that the model receives; by default its own input size.")
     protocol: Literal["default", "paper"] = Field(
         "default",
-        description="Defaults: sensible ones, or the paper's (200 epochs, its batch sizes and flips, lr 0.01, a pass for the "
-        "mapping before each epoch; for openclip sgd with lr 40 and a cosine schedule).",
+        description="Defaults: sensible ones, or the paper's (200 epochs, its batch sizes and flips, lr 0.01, a pass for "
+        "the mapping before each epoch; for openclip sgd with lr 40 and a cosine schedule).",
     )
     shots: int | None = Field(None, ge=1, description="Keep this many training images of each class.")
     fraction: float | None = Field(None, gt=0, le=1, description="Keep this stratified share of the training images.")
@@ -83,7 +83,7 @@ class FitConfig(TrainingSettings):
         given = {
             name: value for name, value in self.extras.items() if name in registry.setting_names() and value is not None
         }
-        owner = {"mapping": self.mapping, "program": self.program, "source": source_of(self.model)}[part]
+        owner = {"mapping": self.mapping, "program": self.program, "source": find_source(self.model)[0].prefix}[part]
         if part == "program" and "program" not in self.model_fields_set:  # the model's own; any program's settings will do
             takers = [name for name, kind in PROGRAMS.items() if set(given) <= set(kind.settings.model_fields)]
             owner = takers[0] if takers else owner

@@ -6,9 +6,10 @@ from typing import Any
 from reprogram.data.dataset import DataSet
 from reprogram.data.load import load_data
 from reprogram.progress import Progress
-from reprogram.run.build import decoding_of, located, prepare, with_chosen_mapping
+from reprogram.run.build import decoding_of, prepare, with_chosen_mapping
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import run_fit
+from reprogram.run.paths import located
 from reprogram.training.loop import fit
 from reprogram.training.result import FitResult
 

@@ -66,7 +66,10 @@ def run_fit(
     write_json(folder / "environment.json", environment(prepared.model.device))
     prepared = _with_stored_choice(prepared, folder, progress)
     model, data = prepared.model, prepared.data
-    write_text(folder / SEEN, "".join(f"{mark}\n" for split in data.splits.values() for mark in split.fingerprints()))
+    write_text(
+        folder / SEEN,
+        "".join(f"{mark}\n" for name, split in data.splits.items() if name != "test" for mark in split.fingerprints()),
+    )
     progress.say(describe(model, data))
     for note in (*data.notes, *(f"skipped: {text}" for text in prepared.skipped[:5])):
         progress.say(f"note: {note}")

@@ -1,0 +1,72 @@
+"""`reprogram fit` and `reprogram demo`."""
+
+from pathlib import Path
+
+from reprogram.cli.checks import FitPlan
+from reprogram.cli.commands import DemoCommand
+from reprogram.cli.text import pasted, percent, show_table
+from reprogram.files import claimed_folder
+from reprogram.mappings.registry import MAPPINGS
+from reprogram.progress import Progress, for_stream
+from reprogram.run.config import FitConfig
+from reprogram.run.folder import run_fit
+from reprogram.run.paths import default_folder
+from reprogram.training.result import FitResult
+
+DEMO_METHODS = ("rlm", "flm", "ilm", "blm", "blm+", "gaussian")
+
+
+def fit(plan: FitPlan) -> None:
+    """Carry out a run and show its result."""
+    progress = for_stream()
+    with claimed_folder(plan.out or default_folder(plan.config), numbered=plan.out is None) as folder:
+        try:
+            result = run_fit(plan.config, folder, resume=plan.resume, progress=progress)
+        except KeyboardInterrupt:
+            if (folder / "config.json").exists():
+                progress.say(f"interrupted; continue with: reprogram fit --resume --out {pasted(folder)}")
+            raise
+    _show_result(result, folder, progress)
+
+
+def demo(command: DemoCommand) -> None:
+    """Run six mappings on the digits, one after the other."""
+    progress = for_stream()
+    progress.say("An ImageNet network that has never seen a digit learns to read them; not one of its weights changes.\n")
+    rows = []
+    with claimed_folder(Path(command.out or "runs/demo"), numbered=command.out is None) as folder:
+        for method in DEMO_METHODS:
+            settings = {"canvas": 48, "image_size": 32, "epochs": command.epochs, "seed": command.seed}
+            try:
+                result = run_fit(
+                    FitConfig.read({"mapping": method, **settings}), folder / method, resume=True, progress=progress
+                )
+            except KeyboardInterrupt:
+                again = f"reprogram demo --epochs {command.epochs} --seed {command.seed} --out {pasted(folder)}"
+                progress.say(f"interrupted; continue with: {again}")
+                raise
+            scores = [percent(score) for score in result.accuracy.values() if score is not None]
+            speed = max(record["images_per_second"] for record in result.records)
+            rows.append([method, MAPPINGS[method].summary, *scores, f"{result.seconds:.0f}", f"{speed:.0f}"])
+            progress.say("")
+    progress.say("test accuracy on handwritten digits (chance: 10 %)")
+    numbers = ("last\nepoch", "selected\non val", "best\non test", "seconds", "images/s")
+    show_table(("mapping", "what it is", *numbers), rows, numbers=numbers)
+    progress.say(f"run folders: {', '.join(pasted(folder / method) for method in DEMO_METHODS)}")
+    progress.say(
+        f"\nlook closer:     reprogram evaluate {pasted(folder / 'blm+')}\nyour own images: reprogram fit --data FOLDER"
+    )
+
+
+def _show_result(result: FitResult, folder: Path, progress: Progress) -> None:
+    names = {
+        "last": "last epoch",
+        "selected": f"selected on validation (epoch {result.selected_epoch})",
+        "best_on_test": "best on test (the published protocol; optimistic)",
+    }
+    progress.say("\ntest accuracy")
+    for key, value in result.accuracy.items():
+        progress.say(f"  {names[key]:<50} {percent(value)}")
+    low, high = result.test.score.interval
+    progress.say(f"  {'95 % interval of the saved model':<50} {100 * low:.1f} to {100 * high:.1f} %")
+    progress.say(f"\nrun folder {folder}\nclassify an image: reprogram predict {pasted(folder)} IMAGE")

@@ -1,0 +1,45 @@
+"""Words and tables for people."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[str] = ()) -> None:
+    """Print a table; the columns of `numbers` are set flush right."""
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    right = set(numbers)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console(highlight=False, emoji=False).print(table)
+
+
+def show_pairs(rows: dict[str, str]) -> None:
+    """Print names with their meanings, in two columns."""
+    width = max(map(len, rows))
+    print("\n".join(f"{name:<{width}}  {value}" for name, value in rows.items()))
+
+
+def percent(share: float | None) -> str:
+    """A share for a reader.
+
+    >>> percent(0.5), percent(None)
+    ('50.0 %', '-')
+    """
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def pasted(path: str | Path) -> str:
+    """A path as it can be pasted into a shell.
+
+    >>> pasted("runs/my birds")
+    "'runs/my birds'"
+    """
+    return shlex.quote(str(path))

@@ -1,0 +1,107 @@
+"""`reprogram evaluate` and `reprogram predict`: what a run's model is good for."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from reprogram.cli.commands import EvaluateCommand, PredictCommand
+from reprogram.cli.text import percent, show_table
+from reprogram.data.dataset import DataSet, Split
+from reprogram.data.decode import Decoding
+from reprogram.data.folders import load_labelled
+from reprogram.data.load import load_data
+from reprogram.data.registry import absolute_spec
+from reprogram.devices import choose_device
+from reprogram.errors import ReprogramError
+from reprogram.mappings.predictions import Predictions
+from reprogram.progress import for_stream
+from reprogram.reprogrammed import Reprogrammed
+from reprogram.run.build import configured_data, divided_data
+from reprogram.run.config import FitConfig
+from reprogram.run.folder import seen_images, stored_config
+from reprogram.threads import granted_cpus
+from reprogram.training.evaluation import evaluate as evaluate_split
+
+
+def load_model(run: str, device: str, weights: str | None) -> Reprogrammed:
+    """The model of a run or artefact folder, where it shall compute."""
+    return Reprogrammed.load(Path(run).expanduser(), weights=weights).to(choose_device(device))
+
+
+def evaluate(command: EvaluateCommand) -> None:
+    """Measure a run's model on labelled images."""
+    run = Path(command.run).expanduser()
+    config = stored_config(run) if (run / "config.json").exists() else None
+    model = load_model(command.run, command.device, command.weights)
+    name, split = _split_to_measure(command, model, config)
+    progress = for_stream()
+    skip_bad = command.skip_bad or (config is not None and config.skip_bad)
+    evaluation = evaluate_split(
+        model,
+        split,
+        batch_size=command.batch_size,
+        decoding=Decoding(cache=command.cache, skip_bad=skip_bad, processes=granted_cpus()),
+        progress=progress,
+    )
+    rows = [
+        [label, str(s.n), str(s.correct), percent(s.accuracy if s.n else None)]
+        for label, s in evaluation.per_class().items()
+    ]
+    show_table(("class", "images", "correct", "accuracy"), rows, numbers=("images", "correct", "accuracy"))
+    progress.say(f"accuracy on {name}: {evaluation.score}")
+    progress.say(f"expected calibration error: {evaluation.calibration_error():.3f}")
+    for text in evaluation.skipped[:5]:
+        progress.say(f"note: skipped: {text}")
+    known = seen_images(run)
+    trained_on = sum(mark in known for mark in split.fingerprints()) if known else 0
+    if trained_on:
+        progress.say(
+            f"note: {trained_on} of {len(split)} images were used in training or to select the epoch, so this accuracy is "
+            "not that of new images"
+        )
+
+
+def _split_to_measure(command: EvaluateCommand, model: Reprogrammed, config: FitConfig | None) -> tuple[str, Split]:
+    """The images that `evaluate` is asked for, and their name: the run's own data by default, or others."""
+    if command.data is None and config is None:
+        raise ReprogramError(f"{command.run!r} does not tell its data; say what to measure on with --data")
+    if config is not None and (command.data is None or absolute_spec(command.data) == config.data):
+        data = divided_data(config, configured_data(config))
+    elif Path(str(command.data)).expanduser().is_dir():
+        folder = Path(str(command.data)).expanduser()
+        return f"{folder.resolve().name} ({command.split})", load_labelled(folder, command.split, model.classes)
+    else:
+        data = load_data(str(command.data), root=command.data_root or "data")
+    return f"{data.name} ({command.split})", _part(data, command.split)
+
+
+def _part(data: DataSet, name: str) -> Split:
+    if name not in data.splits:
+        raise ReprogramError(f"data {data.name!r} has no {name} split; choose another one with --split")
+    return data.splits[name]
+
+
+def predict(command: PredictCommand) -> None:
+    """Classify image files."""
+    model = load_model(command.run, command.device, command.weights)
+    images = [Path(image).expanduser() for image in command.images]
+    predictions = model.predict(images, evidence=command.evidence, batch_size=command.batch_size)
+    lines = _json_lines if command.format == "json" else _text_lines
+    print("\n".join(lines(command.images, predictions)))
+
+
+def _text_lines(images: Sequence[str], predictions: Predictions) -> Iterator[str]:
+    columns = (predictions.labels, predictions.confidence.tolist(), predictions.evidence)
+    for image, label, share, reasons in zip(images, *columns, strict=True):
+        yield f"{image}: {label} ({percent(share)})"
+        yield from (f"    {reason.weight:.3f} x {reason.logit:+.2f}  {reason.source}" for reason in reasons)
+
+
+def _json_lines(images: Sequence[str], predictions: Predictions) -> Iterator[str]:
+    columns = (predictions.labels, predictions.confidence.tolist(), predictions.evidence)
+    for image, label, share, reasons in zip(images, *columns, strict=True):
+        evidence = [
+            {"source": one.source, "weight": one.weight, "logit": one.logit, "contribution": one.product} for one in reasons
+        ]
+        content = {"image": image, "label": label, "probability": share, "evidence": evidence}
+        yield json.dumps(content, ensure_ascii=False)

@@ -1,0 +1,33 @@
+"""Where a run's files are, wherever it is looked at from."""
+
+from pathlib import Path
+from typing import Any
+
+from reprogram.data.registry import absolute_spec
+from reprogram.run.config import FitConfig
+from reprogram.sources.registry import absolute_name, find_source
+
+_UNSAFE = str.maketrans(dict.fromkeys(' /\\:*?"<>|', "-"))
+
+
+def located(config: FitConfig) -> FitConfig:
+    """The same with absolute paths, so that the run can be continued and evaluated from anywhere."""
+    paths: dict[str, Any] = {"data": absolute_spec(config.data), "model": absolute_name(config.model)}
+    for name in ("weights", "data_root"):
+        if name in config.given:
+            paths[name] = str(Path(getattr(config, name)).expanduser().absolute())
+    options = find_source(config.model)[0].settings.read(config.options("source")).absolute()
+    paths |= {name: getattr(options, name) for name in config.options("source")}
+    return FitConfig.read({**config.given, **paths})
+
+
+def default_folder(config: FitConfig) -> Path:
+    """`runs/<data>-<program>-<mapping>`: a folder for the run where none was named.
+
+    >>> default_folder(FitConfig(data="/photos/my birds.csv", program="none", mapping="blm+")).as_posix()
+    'runs/my-birds-none-blm+'
+    """
+    program = config.program if "program" in config.given else find_source(config.model)[0].kind.default_program
+    data = Path(config.data).expanduser()
+    name = data.stem if data.suffix else data.name
+    return Path("runs") / f"{name}-{program}-{config.mapping}".translate(_UNSAFE)
