@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 import reprogram
 from reprogram.errors import ReprogramError
-from reprogram.sources import torchvision_import
+from reprogram.sources import network, torchvision_import
 from reprogram.sources.load import (
     BUNDLED,
     describe_model,
@@ -301,6 +301,7 @@ def unreachable(*args, **kwargs):
 
 
 def test_a_failed_download_of_timm_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(network, "reachable", lambda _: True)
     monkeypatch.setattr(import_timm(), "create_model", unreachable)
     with pytest.raises(ReprogramError, match=SENTENCE.format(name="timm:test_resnet")):
         load_frozen("timm:test_resnet")
@@ -309,6 +310,7 @@ def test_a_failed_download_of_timm_is_one_sentence(monkeypatch):
 
 
 def test_a_failed_download_of_torchvision_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(network, "reachable", lambda _: True)
     monkeypatch.setattr(import_torchvision().models.WeightsEnum, "get_state_dict", unreachable)
     with pytest.raises(ReprogramError, match=SENTENCE.format(name="torchvision:squeezenet1_1")):
         load_frozen("torchvision:squeezenet1_1")
@@ -415,6 +417,7 @@ def test_downloaded_torchvision_weights_are_treated_as_torchvision_does(name, ch
         options.update(given)
         return state
 
+    monkeypatch.setattr(network, "reachable", lambda _: True)
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", download)
     frozen = load_frozen(f"torchvision:{name}")
     assert options["weights_only"] is True

@@ -8,6 +8,7 @@ from torch import nn
 
 from reprogram.errors import ReprogramError, nearest
 from reprogram.sources.frozen import Frozen
+from reprogram.sources.network import HubAccess
 from reprogram.sources.request import Request, extra_missing, unavailable
 from reprogram.sources.torchvision_import import import_torchvision
 from reprogram.sources.weights import fill
@@ -44,7 +45,8 @@ def load_timm(request: Request) -> Frozen:
         head = state.get(f"{classifier}.weight") if isinstance(classifier, str) else None
         changed = {"num_classes": head.shape[0]} if head is not None else {}
     try:
-        module = timm.create_model(name, pretrained=pretrained, **changed)
+        with HubAccess(pretrained):
+            module = timm.create_model(name, pretrained=pretrained, **changed)
     except Exception as error:
         raise unavailable(request.name, error, pretrained) from error
     if not getattr(module, "num_classes", 1):
