@@ -14,16 +14,11 @@ from safetensors.torch import save_file
 import reprogram
 from reprogram.errors import ReprogramError
 from reprogram.sources import network, torchvision_import
-from reprogram.sources.load import (
-    BUNDLED,
-    describe_model,
-    explain_sources,
-    import_torchvision,
-    list_models,
-    load_frozen,
-    read_weights,
-)
+from reprogram.sources.bundled import BUNDLED
+from reprogram.sources.load import describe_model, explain_sources, list_models, load_frozen
 from reprogram.sources.timm_models import import_timm
+from reprogram.sources.torchvision_import import import_torchvision
+from reprogram.sources.weights import read_weights
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SMALL = ["timm:test_resnet", "torchvision:squeezenet1_1", "bundled:efficientnet_lite0"]
@@ -503,5 +498,7 @@ def test_names_that_no_list_holds_are_explained(pattern, sources):
 
 
 def test_options_of_black_boxes_are_refused_elsewhere():
-    with pytest.raises(ReprogramError, match="input_size and outputs was given, but timm:test_resnet knows it by itself"):
+    with pytest.raises(
+        ReprogramError, match="input_size was given, but timm:test_resnet does not take it; it is for onnx: mod"
+    ):
         load_frozen("timm:test_resnet", input_size=32, outputs="logits")

@@ -13,8 +13,8 @@ from typing import Any
 from reprogram.errors import ReprogramError, nearest
 from reprogram.files import read_json
 from reprogram.sources.foreign_code import allowed
+from reprogram.sources.registry import CLIP_CONFIG
 
-CONFIG_FILE = "open_clip_config.json"
 _MODEL = allowed("embed_dim quick_gelu custom_text init_logit_scale init_logit_bias nonscalar_logit_scale")
 _TOWER = allowed(
     "layers width heads mlp_ratio ls_init_value final_ln_after_pool pool_type output_tokens block_type qk_norm "
@@ -52,7 +52,7 @@ def read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     Args:
         path: a folder that holds `open_clip_config.json`, or a file of that format or of open_clip's `model_configs`.
     """
-    content = read_json(path / CONFIG_FILE if path.is_dir() else path, "CLIP configuration")
+    content = read_json(path / CLIP_CONFIG if path.is_dir() else path, "CLIP configuration")
     content = content if isinstance(content, dict) and "model_cfg" in content else {"model_cfg": content}
     model, preprocessing = content["model_cfg"], content.get("preprocess_cfg") or {}
     if not isinstance(model, dict) or not {"embed_dim", "vision_cfg", "text_cfg"} <= set(model):

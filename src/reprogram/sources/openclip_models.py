@@ -16,18 +16,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from reprogram.errors import ReprogramError, nearest, unknown
+from reprogram.errors import ReprogramError, extra_missing, nearest, unknown
 from reprogram.images.pictures import Interpolation
 from reprogram.sources.foreign_code import no_foreign_code
 from reprogram.sources.network import HubAccess
-from reprogram.sources.openclip_config import CONFIG_FILE, read_config
-from reprogram.sources.request import Request, Templates, extra_missing, first_line, unavailable
+from reprogram.sources.openclip_config import read_config
+from reprogram.sources.registry import CLIP_CONFIG
+from reprogram.sources.request import Request, first_line, unavailable
+from reprogram.sources.settings import TEMPLATES, TextOptions, Words
 from reprogram.sources.texts import DEFAULT_TEMPLATE, Texts, checked_templates, read_templates
 from reprogram.sources.torchvision_import import import_torchvision
 from reprogram.sources.vision_language import TextEncoder, VisionLanguage
 from reprogram.sources.weights import read_weights
 
-TEMPLATES = ("default", "imagenet80", "paper81")
 _WEIGHTS = (
     "open_clip_model.safetensors",
     "open_clip_pytorch_model.safetensors",
@@ -58,29 +59,30 @@ def list_openclip() -> list[str]:
     return names
 
 
-def named_templates(templates: Templates) -> tuple[str, ...]:
+def named_templates(templates: Words) -> tuple[str, ...]:
     """Templates by their name, from a file, or as they were given."""
-    if not isinstance(templates, (str, Path)):
+    if not isinstance(templates, str):
         return checked_templates(templates)
     if templates == "default":
         return (DEFAULT_TEMPLATE,)
     if templates in TEMPLATES:
         published = tuple(str(template("{}")) for template in import_open_clip().OPENAI_IMAGENET_TEMPLATES)
         return checked_templates(published if templates == "imagenet80" else (DEFAULT_TEMPLATE, *published))
-    if "{}" in str(templates):
-        return checked_templates([str(templates)])
-    if not Path(templates).is_file():
-        raise unknown("set of templates", str(templates), (*TEMPLATES, "a file", "a list"))
-    return read_templates(Path(templates))
+    if "{}" in templates:
+        return checked_templates([templates])
+    path = Path(templates).expanduser()
+    if not path.is_file():
+        raise unknown("set of templates", templates, (*TEMPLATES, "a file", "a list"))
+    return read_templates(path)
 
 
-def load_openclip(request: Request) -> VisionLanguage:
+def load_openclip(request: Request[TextOptions]) -> VisionLanguage:
     """Load one of them: embed the texts, keep the image tower, let the text tower go."""
     if request.classes is None and not request.offline:
         raise ReprogramError(
             f"{request.name} has no labels of its own; give classes=[...] (reprogram fit takes them from --data)"
         )
-    templates = named_templates("paper81" if request.templates is None else request.templates)
+    templates = named_templates(request.options.templates)
     texts = Texts(request.classes or ("<your class>",), templates)
     with _Source(request) as source:
         tokenize = None if request.offline else source.tokenizer()
@@ -105,44 +107,28 @@ def load_openclip(request: Request) -> VisionLanguage:
         interpolation=feeding.interpolation,
         text_key=key,
         label_source=f"texts: {len(templates)} templates for each class" if request.offline else None,
-        spec={**source.spec, "classes": list(texts.classes), "templates": list(templates)},
+        spec={"classes": list(texts.classes), "templates": list(templates)},
     )
 
 
-def load_text_encoder(
-    name: str, *, weights: str | Path | None = None, pretrained: bool = True, seed: int = 0
-) -> TextEncoder:
-    """Load the text tower of an `openclip:` model, to compare the meanings of label names with.
-
-    Args:
-        name: as for `load_frozen`, `openclip:` models only.
-        weights: as for `load_frozen`.
-        pretrained: as for `load_frozen`.
-        seed: as for `load_frozen`.
-    """
-    source, _, architecture = name.partition(":")
-    if source != "openclip":
-        raise ReprogramError(f"{name!r} has no text encoder; name a model such as openclip:ViT-B-32/openai")
-    request = Request(source, architecture, pretrained, None if weights is None else Path(weights))
-    with torch.random.fork_rng(devices=[]), _Source(request) as opened:
-        torch.default_generator.manual_seed(seed)
-        clip = opened.build()
+def load_clip_texts(request: Request[TextOptions]) -> TextEncoder:
+    """Load the text tower of one of them."""
+    with _Source(request) as source:
+        clip = source.build()
         del clip.visual
-        return TextEncoder(clip, opened.tokenizer())
+        return TextEncoder(clip, source.tokenizer())
 
 
 class _Source:
     """Where a model comes from (open_clip's own list, a folder, or a configuration file), while it is being loaded."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request[TextOptions]) -> None:
         self.request, self.open_clip = request, import_open_clip()
         self.name, self.tag, self.pretrained_config = request.architecture, "", dict[str, Any]()
-        self.spec: dict[str, Any] = {}
         self.folder: Path | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        path = Path(request.architecture).expanduser()
-        if path.suffix == ".json" or (path / CONFIG_FILE).is_file():
-            self._open_path(path)
+        if request.path is not None:
+            self._open_path(request.path)
         else:
             self._find_name()
 
@@ -160,13 +146,12 @@ class _Source:
         return HubAccess(request.pretrained and request.weights is None and not request.offline and self._temporary is None)
 
     def _open_path(self, path: Path) -> None:
-        self.spec["name"] = f"openclip:{path.resolve()}"
         self.config, preprocessing = read_config(path)
         self.folder = path if path.is_dir() else None
         # open_clip gets to see what was checked, in a folder of our own, and never the file itself
         self._temporary = tempfile.TemporaryDirectory(prefix="reprogram-")
         content = json.dumps({"model_cfg": self.config, "preprocess_cfg": preprocessing})
-        (Path(self._temporary.name) / CONFIG_FILE).write_text(content, encoding="utf-8")
+        (Path(self._temporary.name) / CLIP_CONFIG).write_text(content, encoding="utf-8")
         self.name = f"local-dir:{self._temporary.name}"
 
     def _find_name(self) -> None:
@@ -175,7 +160,7 @@ class _Source:
         if self.name not in known:
             raise ReprogramError(
                 f"open_clip has no model {self.name!r}{nearest(self.name, known)} (list them with: reprogram models "
-                f"'openclip:*'), and it is neither a folder with {CONFIG_FILE} nor a .json file"
+                f"'openclip:*'), and it is neither a folder with {CLIP_CONFIG} nor a .json file"
             )
         self.config = self.open_clip.get_model_config(self.name)
         if self.tag:
@@ -237,8 +222,6 @@ class _Source:
     def _weights_file(self) -> Path | None:
         request = self.request
         if request.weights is not None:
-            if not request.weights.is_file():
-                read_weights(request.weights)  # says so
             return request.weights
         if not request.pretrained:
             return None

@@ -6,10 +6,11 @@ from typing import Any
 
 from torch import nn
 
-from reprogram.errors import ReprogramError, nearest
+from reprogram.errors import ReprogramError, extra_missing, nearest
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.network import HubAccess
-from reprogram.sources.request import Request, extra_missing, unavailable
+from reprogram.sources.request import Request, unavailable
+from reprogram.sources.settings import SourceOptions
 from reprogram.sources.torchvision_import import import_torchvision
 from reprogram.sources.weights import fill
 
@@ -20,7 +21,7 @@ def import_timm() -> ModuleType:
     try:
         return importlib.import_module("timm")
     except ModuleNotFoundError:
-        raise extra_missing("timm") from None
+        raise extra_missing("timm", "models") from None
 
 
 def list_timm() -> list[str]:
@@ -29,7 +30,7 @@ def list_timm() -> list[str]:
     return names
 
 
-def load_timm(request: Request) -> Frozen:
+def load_timm(request: Request[SourceOptions]) -> Frozen:
     """Load one of them."""
     state = request.state()
     name, pretrained = request.architecture, request.pretrained and state is None

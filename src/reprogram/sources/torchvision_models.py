@@ -11,6 +11,7 @@ from reprogram.errors import ReprogramError, nearest, unknown
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.network import check_reachable
 from reprogram.sources.request import Request, unavailable
+from reprogram.sources.settings import SourceOptions
 from reprogram.sources.torchvision_import import import_torchvision
 from reprogram.sources.weights import fill
 
@@ -22,7 +23,7 @@ def list_torchvision() -> list[str]:
     return names
 
 
-def load_torchvision(request: Request) -> Frozen:
+def load_torchvision(request: Request[SourceOptions]) -> Frozen:
     """Load one of them."""
     state = request.state()
     name, pretrained = request.architecture, request.pretrained and state is None

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, extra_missing
 from reprogram.images.pictures import Interpolation
 from reprogram.sources.foreign_code import allowed, no_foreign_code
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.network import HubAccess
-from reprogram.sources.request import Request, extra_missing, first_line
+from reprogram.sources.request import Request, first_line
+from reprogram.sources.settings import SourceOptions
 from reprogram.sources.torchvision_import import import_torchvision
 
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 _MISFITS = ("missing_keys", "unexpected_keys", "mismatched_keys")
 # of the arguments that a timm_wrapper hands on to timm.create_model: others name files that timm would load
@@ -34,13 +34,9 @@ _WRAPPED_NAME = re.compile(r"\w[\w.-]*")
 _NEAREST, _BILINEAR = 0, 2  # PIL's numbers; the others (bicubic, lanczos, box, hamming) are closest to bicubic
 
 
-def load_transformers(request: Request) -> Frozen:
+def load_transformers(request: Request[SourceOptions]) -> Frozen:
     """Load an image classifier of transformers, from safetensors alone and without code from the Hub."""
-    folder = Path(request.architecture).expanduser()
-    local = folder.is_dir()
-    if not local and not _HUB_NAME.fullmatch(request.architecture):
-        raise ReprogramError(f"{request.name} is neither a folder nor a name on the Hub; write hf:FOLDER or hf:owner/model")
-    where = str(folder) if local else request.architecture
+    local, where = request.path is not None, str(request.path or request.architecture)
     state = request.state()
     pretrained = request.pretrained and state is None
     options = {"local_files_only": local or request.offline, "trust_remote_code": False}
@@ -49,12 +45,12 @@ def load_transformers(request: Request) -> Frozen:
         with _restrained(transformers), HubAccess(not local and not request.offline), no_foreign_code(request.name):
             _check_wrapper(transformers, request.name, where, local_files_only=local or request.offline)
             config = transformers.AutoConfig.from_pretrained(where, **options)
-            processor = _processor(transformers, request, where, options)
+            processor = _processor(transformers, request.name, where, options)
             labels = _labels(config)
             if state is not None and (outputs := _outputs(transformers, config, state)) != config.num_labels:
                 config.num_labels, labels = outputs, None
             if pretrained:
-                model = _trained(transformers, request, where, config, options)
+                model = _trained(transformers, request.name, where, config, options)
             else:
                 model = transformers.AutoModelForImageClassification.from_config(config, dtype=torch.float32)
             if state is not None:
@@ -83,7 +79,6 @@ def load_transformers(request: Request) -> Frozen:
         labels=labels,
         interpolation=feeding.interpolation,
         label_source=None if labels is None else "config.id2label",
-        spec={"name": f"hf:{folder.resolve()}"} if local else None,
     )
 
 
@@ -140,7 +135,7 @@ def _check_wrapper(transformers: ModuleType, name: str, where: str, **options: A
             )
 
 
-def _processor(transformers: ModuleType, request: Request, where: str, options: dict[str, Any]) -> Any:
+def _processor(transformers: ModuleType, name: str, where: str, options: dict[str, Any]) -> Any:
     try:
         return transformers.AutoImageProcessor.from_pretrained(where, **options)
     except Exception as error:
@@ -151,19 +146,19 @@ def _processor(transformers: ModuleType, request: Request, where: str, options: 
         ):
             raise
         raise ReprogramError(
-            f"{request.name} does not say how its images are prepared ({first_line(error)}); "
+            f"{name} does not say how its images are prepared ({first_line(error)}); "
             "save its image processor beside it, as preprocessor_config.json"
         ) from error
 
 
-def _trained(transformers: ModuleType, request: Request, where: str, config: Any, options: dict[str, Any]) -> Any:
+def _trained(transformers: ModuleType, name: str, where: str, config: Any, options: dict[str, Any]) -> Any:
     model, loading = transformers.AutoModelForImageClassification.from_pretrained(
         where, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **options
     )
     # transformers would fill what is missing with random numbers and carry on.
     if lacking := sorted(loading["missing_keys"]) + sorted(str(key[0]) for key in loading["mismatched_keys"]):
         raise ReprogramError(
-            f"{request.name} is not a trained classifier: {len(lacking)} of its tensors are not in its file "
+            f"{name} is not a trained classifier: {len(lacking)} of its tensors are not in its file "
             f"(the first is {lacking[0]}); choose a model that was trained to classify images"
         )
     return model
