@@ -40,6 +40,15 @@ def unknown(kind: str, given: str, known: Iterable[str]) -> ReprogramError:
     return ReprogramError(f"{kind} {given!r} is not known{nearest(given, names)} (known: {', '.join(names)})")
 
 
+def extra_missing(package: str, extra: str, needed_by: str = "this model") -> ReprogramError:
+    """Build the error for a package that is not installed, with the extra of this package that brings it.
+
+    >>> str(extra_missing("timm", "models"))
+    "timm is not installed, but this model needs it; run: pip install 'reprogram[models]'"
+    """
+    return ReprogramError(f"{package} is not installed, but {needed_by} needs it; run: pip install 'reprogram[{extra}]'")
+
+
 @contextmanager
 def ignore_evidence_warnings() -> Iterator[None]:
     """Where classes without evidence are expected and not the point."""

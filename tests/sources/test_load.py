@@ -13,17 +13,12 @@ from safetensors.torch import save_file
 
 import reprogram
 from reprogram.errors import ReprogramError
-from reprogram.sources import torchvision_import
-from reprogram.sources.load import (
-    BUNDLED,
-    describe_model,
-    explain_sources,
-    import_torchvision,
-    list_models,
-    load_frozen,
-    read_weights,
-)
+from reprogram.sources import network, torchvision_import
+from reprogram.sources.bundled import BUNDLED
+from reprogram.sources.load import describe_model, explain_sources, list_models, load_frozen
 from reprogram.sources.timm_models import import_timm
+from reprogram.sources.torchvision_import import import_torchvision
+from reprogram.sources.weights import read_weights
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SMALL = ["timm:test_resnet", "torchvision:squeezenet1_1", "bundled:efficientnet_lite0"]
@@ -301,6 +296,7 @@ def unreachable(*args, **kwargs):
 
 
 def test_a_failed_download_of_timm_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(network, "reachable", lambda _: True)
     monkeypatch.setattr(import_timm(), "create_model", unreachable)
     with pytest.raises(ReprogramError, match=SENTENCE.format(name="timm:test_resnet")):
         load_frozen("timm:test_resnet")
@@ -309,6 +305,7 @@ def test_a_failed_download_of_timm_is_one_sentence(monkeypatch):
 
 
 def test_a_failed_download_of_torchvision_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(network, "reachable", lambda _: True)
     monkeypatch.setattr(import_torchvision().models.WeightsEnum, "get_state_dict", unreachable)
     with pytest.raises(ReprogramError, match=SENTENCE.format(name="torchvision:squeezenet1_1")):
         load_frozen("torchvision:squeezenet1_1")
@@ -415,6 +412,7 @@ def test_downloaded_torchvision_weights_are_treated_as_torchvision_does(name, ch
         options.update(given)
         return state
 
+    monkeypatch.setattr(network, "reachable", lambda _: True)
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", download)
     frozen = load_frozen(f"torchvision:{name}")
     assert options["weights_only"] is True
@@ -500,5 +498,7 @@ def test_names_that_no_list_holds_are_explained(pattern, sources):
 
 
 def test_options_of_black_boxes_are_refused_elsewhere():
-    with pytest.raises(ReprogramError, match="input_size and outputs was given, but timm:test_resnet knows it by itself"):
+    with pytest.raises(
+        ReprogramError, match="input_size was given, but timm:test_resnet does not take it; it is for onnx: mod"
+    ):
         load_frozen("timm:test_resnet", input_size=32, outputs="logits")

@@ -74,6 +74,38 @@ def test_the_files_metadata_are_believed(tmp_path):
     assert frozen.label_source == "labels in the metadata of the ONNX file"
 
 
+def test_what_the_user_says_goes_before_the_metadata(tmp_path, monkeypatch):
+    metadata = {"mean": "[9, 9, 9]", "std": "[9, 9, 9]", "labels": json.dumps(list("abcde")), "outputs": "probabilities"}
+    path = write(tmp_path / "colours.onnx", shape=("n", 3, "h", "w"), metadata={**metadata, "input_size": "16"})
+    said = {"mean": [0.5] * 3, "std": (0.25, 0.25, 0.25), "labels": list("vwxyz"), "outputs": "logits", "input_size": 8}
+    frozen = load_frozen(f"onnx:{path}", **said)
+    images = torch.rand(2, 3, 8, 8)
+    torch.testing.assert_close(frozen.logits(images), expected(images, 0.5, 0.25))
+    assert (frozen.labels, frozen.input_size, frozen.label_source) == (list("vwxyz"), 8, "given by the caller")
+    again = load_frozen(**json.loads(json.dumps(frozen.spec)))
+    assert torch.equal(again.logits(images), frozen.logits(images))
+    assert again.labels == frozen.labels
+    described = describe_model(f"onnx:{path}", **said)
+    assert (described["labels"], described["normalisation"]["mean"]) == (list("vwxyz"), [0.5] * 3)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"), [("names.txt", "crane\ncrane\n\ttabby, cat\n\u00fc\n e\n"), ("names.json", None), (None, None)]
+)
+def test_labels_come_from_a_file_or_with_commas_between(tmp_path, monkeypatch, file, content):
+    """Two labels of one name stay two labels."""
+    names = ["crane", "crane", "\ttabby, cat", "\u00fc", " e"] if file else ["crane", "crane", "dog", "e", "f"]
+    if file:
+        (tmp_path / file).write_text(content or json.dumps(names))
+    write(tmp_path / "colours.onnx")
+    monkeypatch.chdir(tmp_path)
+    frozen = load_frozen("onnx:colours.onnx", labels=file or "crane, crane,dog , e,f")
+    assert frozen.labels == names
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert load_frozen(**frozen.spec).labels == names
+
+
 @pytest.mark.parametrize("batch", ["n", 1, 3])
 @pytest.mark.parametrize("size", [8, "s"])
 def test_batches_and_sizes_of_any_kind(tmp_path, batch, size):
@@ -162,6 +194,16 @@ def test_described(tmp_path):
     [
         ({}, {"pretrained": False}, "cannot have random weights"),
         ({}, {"input_size": 16}, r"input_size = 16 was given, but .* takes only 8"),
+        ({}, {"labels": "nowhere.txt"}, "'nowhere.txt' are neither a file nor names with commas"),
+        ({}, {"labels": "nowhere.json"}, "labels file 'nowhere.json' does not exist"),
+        ({}, {"labels": "a,b"}, "2 source labels were given for a model with 5 outputs"),
+        ({}, {"mean": [1, 2]}, "mean = "),
+        ({}, {"std": "half"}, "std = 'half' was given, but it should be a tuple"),
+        ({}, {"std": [0.5, 0, 0.5]}, "std"),
+        ({}, {"outputs": "odds"}, "outputs = 'odds' was given, but it should be 'logits' or 'probabilities'"),
+        ({}, {"input_size": 0}, "input_size = 0 was given, but it should be greater"),
+        ({}, {"templates": "default"}, "templates was given, but .* does not take it; it is for openclip: models only"),
+        ({}, {"inputsize": 8}, "option of a model 'inputsize' is not known; did you mean 'input_size'"),
         ({"shape": ("n", 1, 8, 8)}, {}, "square RGB images"),
         ({"shape": ("n", 3, 8, 9)}, {}, "square RGB images"),
         ({"metadata": {"mean": "[1, 2]"}}, {}, r"give mean as '\[1, 2\]', but a JSON list of three numbers"),

@@ -64,7 +64,7 @@ def test_templates_come_from_a_file(tmp_path):
     assert read_templates(path) == named_templates(str(path)) == ("a drawing of a {}.", "the {}")
     path.write_bytes(b"\xff\xfe{}")
     with pytest.raises(ReprogramError, match=r"mine\.txt"):
-        named_templates(path)
+        named_templates(str(path))
 
 
 def test_templates_have_names():

@@ -30,6 +30,8 @@ from reprogram.sources.load import (
     load_text_encoder,
 )
 from reprogram.sources.openclip_models import import_open_clip
+from reprogram.sources.request import Request
+from reprogram.sources.settings import TextOptions
 from reprogram.sources.texts import Texts
 from reprogram.sources.vision_language import TextEncoder, VisionLanguage, label_similarity
 
@@ -118,7 +120,8 @@ def test_openai_weights_get_the_activation_that_they_were_trained_with(real, mon
     quick = []
     monkeypatch.setattr(import_open_clip(), "create_model", lambda _, **settings: quick.append(settings["force_quick_gelu"]))
     for tag in ("openai", "laion2b_s34b_b79k"):
-        openclip_models._Source(openclip_models.Request("openclip", f"ViT-B-32/{tag}", pretrained=False)).build()
+        request = Request("openclip", f"ViT-B-32/{tag}", TextOptions(), pretrained=False)
+        openclip_models._Source(request).build()
     assert quick == [True, False]
 
 
@@ -405,7 +408,12 @@ def test_weights_with_code_in_them_are_refused_and_the_code_does_not_run(tiny, t
         ("openclip:ViT-B-32/openai", {"weights": "nowhere.pt"}, "'nowhere.pt' does not exist"),
         ("openclip:ViT-B-16-SigLIP", {"pretrained": False}, "the tokenizer of openclip:ViT-B-16-SigLIP"),
         ("openclip:ViT-B-32", {"templates": "a photo", "pretrained": False}, "set of templates 'a photo'"),
-        ("timm:test_resnet", {"pretrained": False}, "classes and templates was given"),
+        ("timm:test_resnet", {"pretrained": False, "templates": None}, "classes was given, but timm:test_resnet has labels"),
+        (
+            "timm:test_resnet",
+            {"classes": None},
+            "templates was given, but timm:test_resnet does not take it; it is for openclip:",
+        ),
         ("openclip:", {}, "names no architecture"),
     ],
 )

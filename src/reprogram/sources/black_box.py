@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from reprogram.errors import ReprogramError, unknown
 from reprogram.images.pictures import ChannelValues, Interpolation
 from reprogram.sources.frozen import Frozen
+from reprogram.sources.registry import BLACK_BOX
+from reprogram.sources.settings import Outputs
 
-Outputs = Literal["logits", "probabilities"]
 Answerer = Callable[["np.ndarray[Any, Any]"], Any]
 
 
@@ -43,6 +44,7 @@ class BlackBox(Frozen):
     ([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]], False)
     """
 
+    kind = BLACK_BOX
     differentiable = False
     module: "_Answers"
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import torch
 
-from reprogram.errors import unknown
+from reprogram.errors import extra_missing, unknown
 from reprogram.sources.frozen import Frozen
-from reprogram.sources.request import Request, extra_missing
+from reprogram.sources.request import Request
+from reprogram.sources.settings import SourceOptions
 from reprogram.sources.timm_models import import_timm, wordnet_labels
 from reprogram.sources.weights import fill
 
@@ -20,7 +21,7 @@ def list_bundled() -> list[str]:
     return list(BUNDLED)
 
 
-def load_bundled(request: Request) -> Frozen:
+def load_bundled(request: Request[SourceOptions]) -> Frozen:
     """Load one of them."""
     name, state = request.architecture, request.state()
     if name not in BUNDLED:
@@ -32,7 +33,7 @@ def load_bundled(request: Request) -> Frozen:
         try:
             package = importlib.import_module(BUNDLED[name])
         except ModuleNotFoundError:
-            raise extra_missing(BUNDLED[name]) from None
+            raise extra_missing(BUNDLED[name], "models") from None
         (path,) = (Path(package.__path__[0]) / "models").glob("*.pth")
         values = torch.load(path, map_location="cpu", weights_only=True).values()
         # The package names its tensors differently, but they stand in timm's order with timm's shapes.

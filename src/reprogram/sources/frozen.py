@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from reprogram.errors import ReprogramError
 from reprogram.images.pictures import ChannelValues, Interpolation, as_rgb, channel_values, resize
+from reprogram.sources.registry import CLASSIFIER, Kind
 
 NUMBERED = "numbered: the file carries no names"
 
@@ -34,6 +35,8 @@ class Frozen(nn.Module):
 
     Attributes:
         differentiable: whether gradients reach its input, which is what training a program needs; False for a `BlackBox`.
+        short_features: whether `features` are shorter than the logits, so that keeping them instead is worth it.
+        kind: what goes with models of its kind: default program, the paper's training.
 
     >>> frozen = Frozen(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 5)), input_size=8)
     >>> frozen.logits(torch.rand(2, 3, 20, 30)).shape, frozen.labels[4], list(frozen.parameters())
@@ -43,6 +46,8 @@ class Frozen(nn.Module):
     mean: Tensor
     std: Tensor
     differentiable: bool = True
+    short_features: bool = False
+    kind: Kind = CLASSIFIER
 
     def __init__(
         self,
@@ -95,6 +100,31 @@ class Frozen(nn.Module):
     def from_features(self, features: Tensor) -> Tensor:
         """Map what `features` returned to logits (N, k_S)."""
         return features
+
+    @property
+    def span(self) -> Tensor | None:
+        """An orthonormal basis (k_S, r) of all logit vectors that the model can give, where they are known to be fewer."""
+        return None
+
+    @property
+    def default_program(self) -> str:
+        """The name of the program that suits it."""
+        return self.kind.default_program
+
+    @property
+    def program_interpolation(self) -> Interpolation:
+        """How a program should resize images: bilinearly, as published, whatever the model's own way is."""
+        return "bilinear"
+
+    @property
+    def paper_training(self) -> dict[str, Any]:
+        """What the paper's training of such a model has beside its training of a classifier."""
+        return dict(self.kind.paper_training)
+
+    def default_frame(self, canvas: int) -> int | None:
+        """How wide the free frame of a watermark is on a canvas of this side by default; None for every pixel."""
+        frame = self.kind.default_frame
+        return None if frame is None else max(1, canvas * frame // 224)
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:

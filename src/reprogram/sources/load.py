@@ -1,7 +1,8 @@
-"""`load_frozen("source:name")`: frozen models with their labels, from six sources with one module each."""
+"""`load_frozen("source:name")`: frozen models with their labels, from the sources in the registry."""
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,44 +10,14 @@ import torch
 
 from reprogram.errors import ReprogramError
 from reprogram.progress import Progress
-from reprogram.sources.black_box import Outputs
-from reprogram.sources.bundled import BUNDLED, list_bundled, load_bundled
+from reprogram.registry import imported
 from reprogram.sources.frozen import Frozen
-from reprogram.sources.onnx_models import load_onnx
-from reprogram.sources.openclip_models import list_openclip, load_openclip, load_text_encoder
-from reprogram.sources.request import Request, Templates
-from reprogram.sources.timm_models import list_timm, load_timm
+from reprogram.sources.registry import SOURCES, Source, find_source, find_weights
+from reprogram.sources.request import Request
 from reprogram.sources.torchvision_import import import_torchvision
-from reprogram.sources.torchvision_models import list_torchvision, load_torchvision
-from reprogram.sources.transformers_models import load_transformers
-from reprogram.sources.weights import read_weights
+from reprogram.sources.vision_language import TextEncoder
 
-__all__ = [
-    "BUNDLED",
-    "describe_model",
-    "explain_sources",
-    "import_torchvision",
-    "list_models",
-    "load_frozen",
-    "load_text_encoder",
-    "read_weights",
-]
-
-_LOADERS = {
-    "bundled": load_bundled,
-    "timm": load_timm,
-    "torchvision": load_torchvision,
-    "hf": load_transformers,
-    "onnx": load_onnx,
-    "openclip": load_openclip,
-}
-_LISTS = {"bundled": list_bundled, "timm": list_timm, "torchvision": list_torchvision, "openclip": list_openclip}
-_EXPLAINED = {
-    "hf:FOLDER or hf:NAME": "an image classifier of transformers: a folder that save_pretrained wrote, or a name on the Hub",
-    "onnx:FILE": "any classifier as an ONNX file; it gives no gradients, so it goes with --program none",
-    "openclip:FOLDER or openclip:FILE.json": "a CLIP model on disk: a folder with open_clip_config.json and its weights, or "
-    "such a configuration, with --weights; the names above need the package open_clip_torch",
-}
+__all__ = ["describe_model", "explain_sources", "import_torchvision", "list_models", "load_frozen", "load_text_encoder"]
 
 
 def load_frozen(
@@ -55,11 +26,9 @@ def load_frozen(
     pretrained: bool = True,
     weights: str | Path | None = None,
     seed: int = 0,
-    input_size: int | None = None,
-    outputs: Outputs | None = None,
     classes: Sequence[str] | None = None,
-    templates: Templates | None = None,
     progress: Progress | None = None,
+    **options: Any,
 ) -> Frozen:
     """Load a classifier by name and freeze it.
 
@@ -73,45 +42,42 @@ def load_frozen(
         weights: a state dict of your own for that architecture, in safetensors or in a torch file without code in it.
             The number of outputs follows the file. For `onnx:`, where the file is now if it has moved.
         seed: of the random weights with `pretrained=False`.
-        input_size: the side of the images for an `onnx:` file that leaves it open; 224 if nobody says it.
-        outputs: whether an `onnx:` file answers with `logits` or `probabilities`, where that is not to be seen from it.
-        classes: for `openclip:`, the class names that its texts are about, such as `data.classes`.
-        templates: for `openclip:`, the texts that each class name is put into: `default` ("This is a photo of a {}."),
-            `imagenet80` (OpenAI's 80), `paper81` (both, and what is taken where nothing is said), a file with one template
-            per line, or a list of them.
+        classes: for a source whose labels are texts, the class names that they are about, such as `data.classes`.
         progress: where the embedding of many texts is shown; silent by default.
+        options: what the source takes besides, see `reprogram.sources.settings`. `onnx:` takes `input_size`, `mean`, `std`,
+            `labels` and `outputs`. `openclip:` takes `templates`: `default` ("This is a photo of a {}."), `imagenet80`
+            (OpenAI's 80), `paper81` (both, and what is taken where nothing is said), a file, or a list of them.
 
     Raises:
-        ReprogramError: the name is not known, the weights cannot be had or do not fit.
+        ReprogramError: the name is not known, an option is not for it, the weights cannot be had or do not fit.
     """
-    return _load(
-        name,
-        pretrained,
-        weights,
-        seed,
-        input_size,
-        outputs,
-        offline=False,
-        classes=classes,
-        templates=templates,
-        progress=progress,
-    )
+    asked = _Asked.read(name, options, pretrained=pretrained, weights=weights, seed=seed, classes=classes, progress=progress)
+    return _frozen(asked)
 
 
-def describe_model(name: str, **options: Any) -> dict[str, Any]:
+def describe_model(
+    name: str,
+    *,
+    weights: str | Path | None = None,
+    seed: int = 0,
+    classes: Sequence[str] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
     """Tell what a model is like without its trained weights, so without a download.
 
     Args:
         name: as for `load_frozen`.
-        options: `weights`, `seed`, `input_size`, `outputs`, `classes` and `templates` of `load_frozen`.
+        weights: as for `load_frozen`.
+        seed: as for `load_frozen`.
+        classes: as for `load_frozen`.
+        options: as for `load_frozen`.
 
     Returns:
         name, classes (k_S), input_size, parameters, normalisation (mean and std), interpolation, differentiable,
         label_source (where the label names come from) and labels (the first five).
     """
-    options.pop("pretrained", None)
-    given: dict[str, Any] = {"weights": None, "seed": 0, "input_size": None, "outputs": None, **options}
-    frozen = _load(name, name.startswith("onnx:"), **given, offline=True)
+    asked = _Asked.read(name, options, pretrained=False, weights=weights, seed=seed, classes=classes, offline=True)
+    frozen = _frozen(asked)
     return {
         "name": name,
         "classes": frozen.k_source,
@@ -128,14 +94,32 @@ def describe_model(name: str, **options: Any) -> dict[str, Any]:
     }
 
 
+def load_text_encoder(
+    name: str, *, weights: str | Path | None = None, pretrained: bool = True, seed: int = 0
+) -> TextEncoder:
+    """Load the text tower of a model that compares images with texts, to compare the meanings of label names with.
+
+    Args:
+        name: as for `load_frozen`, such as `openclip:ViT-B-32/openai`.
+        weights: as for `load_frozen`.
+        pretrained: as for `load_frozen`.
+        seed: as for `load_frozen`.
+    """
+    asked = _Asked.read(name, {}, pretrained=pretrained, weights=weights, seed=seed)
+    if asked.source.text_encoder is None:
+        raise ReprogramError(f"{name!r} has no text encoder; name a model such as openclip:ViT-B-32/openai")
+    encoder: TextEncoder = asked.call(asked.source.text_encoder)
+    return encoder
+
+
 def list_models(pattern: str = "*") -> list[str]:
     """List loadable names that match a shell pattern such as `timm:resne*`; a bare word is searched in all names.
 
     Models that no list holds, such as those of `hf:` and `onnx:`, are what `explain_sources` tells about.
     """
     wanted = pattern if ":" in pattern else f"*:*{pattern}*"
-    sources = [source for source in _LISTS if fnmatch.fnmatch(source, wanted.split(":")[0])]
-    names = [f"{source}:{name}" for source in sources for name in _LISTS[source]()]
+    asked = [source for prefix, source in SOURCES.items() if source.names and fnmatch.fnmatch(prefix, wanted.split(":")[0])]
+    names = [f"{source.prefix}:{name}" for source in asked for name in imported(source.names)()]
     return [name for name in names if fnmatch.fnmatch(name, wanted)]
 
 
@@ -146,50 +130,62 @@ def explain_sources(pattern: str = "*") -> dict[str, str]:
     (['onnx:FILE'], [])
     """
     wanted = pattern.split(":")[0] if ":" in pattern or pattern == "*" else ""
-    return {form: meaning for form, meaning in _EXPLAINED.items() if fnmatch.fnmatch(form.split(":")[0], wanted)}
+    return {
+        source.form: source.meaning
+        for prefix, source in SOURCES.items()
+        if not source.listed and fnmatch.fnmatch(prefix, wanted)
+    }
 
 
-def _load(
-    name: str,
-    pretrained: bool,
-    weights: str | Path | None,
-    seed: int,
-    input_size: int | None,
-    outputs: Outputs | None,
-    *,
-    offline: bool,
-    classes: Sequence[str] | None = None,
-    templates: Templates | None = None,
-    progress: Progress | None = None,
-) -> Frozen:
-    source, separator, architecture = name.partition(":")
-    if not separator or source not in _LOADERS:
-        raise ReprogramError(
-            f"model {name!r} is not of the form source:name with a source of {', '.join(_LOADERS)}; "
-            f"write for example bundled:efficientnet_lite0 or timm:{architecture or name}"
+@dataclass(frozen=True)
+class _Asked:
+    """A request and the source that it goes to."""
+
+    source: Source
+    request: Request[Any]
+
+    @classmethod
+    def read(
+        cls,
+        name: str,
+        options: dict[str, Any],
+        *,
+        pretrained: bool,
+        weights: str | Path | None,
+        offline: bool = False,
+        **more: Any,
+    ) -> "_Asked":
+        source, architecture = find_source(name)
+        if more.get("classes") is not None and not source.kind.needs_classes:
+            raise ReprogramError(f"classes was given, but {name} has labels of its own; leave it out")
+        request = Request(
+            source.prefix,
+            architecture,
+            source.read_options(name, options),
+            path=source.find_path(architecture),
+            pretrained=pretrained or (offline and source.file),  # a file that holds the weights can be read offline
+            weights=None if weights is None else find_weights(weights),
+            offline=offline,
+            **more,
         )
-    if not architecture and source in _LISTS:
-        raise ReprogramError(f"model {name!r} names no architecture; list them with: reprogram models '{source}:*'")
-    if not architecture:
-        raise ReprogramError(f"model {name!r} names no model; write {' or '.join(explain_sources(name))}")
-    own = {key: value for key, value in (("input_size", input_size), ("outputs", outputs)) if value is not None}
-    if own and source != "onnx":
-        raise ReprogramError(f"{' and '.join(own)} was given, but {name} knows it by itself; it is for onnx: files only")
-    texts = [key for key, value in (("classes", classes), ("templates", templates)) if value is not None]
-    if texts and source != "openclip":
-        raise ReprogramError(f"{' and '.join(texts)} was given, but {name} has labels of its own; leave it out")
-    path = None if weights is None else Path(weights)
-    request = Request(source, architecture, pretrained, path, input_size, outputs, offline, classes, templates, progress)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # of the CPU alone: other devices' generators are the caller's
-        frozen = _LOADERS[source](request)
+        return cls(source, request)
+
+    def call(self, loader: str | Callable[..., Any]) -> Any:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.request.seed)  # of the CPU alone: other generators are the caller's
+            return imported(loader)(self.request)
+
+
+def _frozen(asked: _Asked) -> Frozen:
+    request = asked.request
+    frozen: Frozen = asked.call(asked.source.load)
     frozen.spec = {
-        "name": name,
-        "pretrained": pretrained,
-        "weights": None if path is None else str(path.resolve()),
-        "seed": seed,
-        **own,
-        **frozen.spec,  # a loader whose name is a path says where that path is from anywhere
+        "name": request.name if request.path is None else f"{request.source}:{request.path.resolve()}",
+        "pretrained": request.pretrained,
+        "weights": None if request.weights is None else str(request.weights.resolve()),
+        "seed": request.seed,
+        **request.options.absolute().model_dump(mode="json", exclude_unset=True),
+        **frozen.spec,  # a loader knows better what to say of its files
     }
     # Convolutions run faster on channels-last weights; strides change, values do not.
     frozen.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

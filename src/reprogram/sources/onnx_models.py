@@ -1,8 +1,8 @@
 """`onnx:FILE`: a classifier as an ONNX file, answered by onnxruntime and therefore a black box without gradients.
 
 What the file says about itself is believed: the input's shape, the outputs' number, a Softmax at the end, and the metadata
-properties `mean`, `std`, `labels` (JSON lists), `input_size` (a number) and `outputs` (`logits` or `probabilities`).
-Of several outputs the first one with two dimensions counts.
+properties `mean`, `std`, `labels` (JSON lists), `input_size` (a number) and `outputs` (`logits` or `probabilities`). What
+the user says (`OnnxOptions`) goes before the metadata. Of several outputs the first one with two dimensions counts.
 """
 
 import hashlib
@@ -16,20 +16,23 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from reprogram.errors import ReprogramError
-from reprogram.sources.black_box import BlackBox, Outputs
+from reprogram.errors import ReprogramError, extra_missing
+from reprogram.files import read_json
+from reprogram.sources.black_box import BlackBox
 from reprogram.sources.frozen import Frozen
-from reprogram.sources.request import Request, extra_missing, first_line
+from reprogram.sources.registry import missing_file
+from reprogram.sources.request import Request, first_line
+from reprogram.sources.settings import OnnxOptions, Outputs, Words
 
 _PRECISIONS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 Array = np.ndarray[Any, Any]
 
 
-def load_onnx(request: Request) -> Frozen:
+def load_onnx(request: Request[OnnxOptions]) -> Frozen:
     """Load a classifier from an ONNX file."""
-    path = (request.weights or Path(request.architecture)).expanduser()
+    path, options = request.weights or request.path or Path(request.architecture), request.options
     if not path.is_file():
-        raise ReprogramError(f"onnx file {str(path)!r} does not exist; give the path of a .onnx file")
+        raise missing_file(request.source, path)
     if not request.pretrained:
         raise ReprogramError(
             f"{request.name} cannot have random weights, because an ONNX file is its weights; leave --no-pretrained out"
@@ -39,22 +42,49 @@ def load_onnx(request: Request) -> Frozen:
     graph = _parse(onnx, content, path)
     session = _Session(runtime, content, path, external=_external_files(onnx, graph, path))
     facts = _Facts(session.metadata, path)
-    labels = facts.labels()
+    given = None if options.labels is None else read_labels(options.labels)
+    labels = facts.labels() if given is None else given
     return BlackBox(
         session,
         labels=labels,
-        mean=facts.channels("mean", 0.0),
-        std=facts.channels("std", 1.0),
-        input_size=_input_size(request, session, facts, path),
-        outputs=request.outputs or facts.outputs() or _ending(graph, session.output),
+        mean=options.mean or facts.channels("mean", 0.0),
+        std=options.std or facts.channels("std", 1.0),
+        input_size=_input_size(options.input_size, session, facts, path),
+        outputs=options.outputs or facts.outputs() or _ending(graph, session.output),
         name=request.name,
         fingerprint=session.fingerprint,
         parameters=sum(math.prod(tensor.dims) for tensor in graph.initializer),
         k_source=session.k_source,
-        label_source=None if labels is None else "labels in the metadata of the ONNX file",
+        label_source="labels in the metadata of the ONNX file" if labels is not None and given is None else None,
         # Weights stay None: the file itself is where a moved file was found.
-        spec={"name": f"onnx:{path.resolve()}", "weights": None},
+        spec={"name": f"{request.source}:{path.resolve()}", "weights": None, **({} if given is None else {"labels": given})},
     )
+
+
+def read_labels(labels: Words) -> list[str]:
+    """Label names from a file (a JSON list, or one name per line) or from a text with commas between; a list stays.
+
+    >>> read_labels("cat, dog,crane,crane")
+    ['cat', 'dog', 'crane', 'crane']
+    """
+    if not isinstance(labels, str):
+        return list(labels)
+    path = Path(labels).expanduser()
+    if path.suffix == ".json":
+        names = read_json(path, "labels file")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ReprogramError(f"labels file {labels!r} does not hold a JSON list of names; write one name per output")
+        return names
+    if path.is_file():
+        try:
+            return path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ReprogramError(
+                f"labels file {labels!r} cannot be read ({type(error).__name__}); write it as UTF-8 text"
+            ) from None
+    if "," in labels:
+        return [name.strip() for name in labels.split(",")]
+    raise ReprogramError(f"labels {labels!r} are neither a file nor names with commas between; check the path")
 
 
 def _import(package: str) -> ModuleType:
@@ -205,8 +235,7 @@ class _Facts:
         )
 
 
-def _input_size(request: Request, session: _Session, facts: _Facts, path: Path) -> int:
-    asked = request.input_size
+def _input_size(asked: int | None, session: _Session, facts: _Facts, path: Path) -> int:
     if session.side is not None and asked not in (None, session.side):
         raise ReprogramError(f"input_size = {asked} was given, but {str(path)!r} takes only {session.side}; leave it out")
     return session.side or asked or facts.input_size() or 224

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,17 +16,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from reprogram.errors import ReprogramError, nearest, unknown
-from reprogram.files import read_json
+from reprogram.errors import ReprogramError, extra_missing, nearest, unknown
 from reprogram.images.pictures import Interpolation
-from reprogram.sources.request import Request, Templates, extra_missing, first_line, unavailable
+from reprogram.sources.foreign_code import no_foreign_code
+from reprogram.sources.network import HubAccess
+from reprogram.sources.openclip_config import read_config
+from reprogram.sources.registry import CLIP_CONFIG
+from reprogram.sources.request import Request, first_line, unavailable
+from reprogram.sources.settings import TEMPLATES, TextOptions, Words
 from reprogram.sources.texts import DEFAULT_TEMPLATE, Texts, checked_templates, read_templates
 from reprogram.sources.torchvision_import import import_torchvision
 from reprogram.sources.vision_language import TextEncoder, VisionLanguage
 from reprogram.sources.weights import read_weights
 
-TEMPLATES = ("default", "imagenet80", "paper81")
-_CONFIG = "open_clip_config.json"
 _WEIGHTS = (
     "open_clip_model.safetensors",
     "open_clip_pytorch_model.safetensors",
@@ -56,29 +59,30 @@ def list_openclip() -> list[str]:
     return names
 
 
-def named_templates(templates: Templates) -> tuple[str, ...]:
+def named_templates(templates: Words) -> tuple[str, ...]:
     """Templates by their name, from a file, or as they were given."""
-    if not isinstance(templates, (str, Path)):
+    if not isinstance(templates, str):
         return checked_templates(templates)
     if templates == "default":
         return (DEFAULT_TEMPLATE,)
     if templates in TEMPLATES:
         published = tuple(str(template("{}")) for template in import_open_clip().OPENAI_IMAGENET_TEMPLATES)
         return checked_templates(published if templates == "imagenet80" else (DEFAULT_TEMPLATE, *published))
-    if "{}" in str(templates):
-        return checked_templates([str(templates)])
-    if not Path(templates).is_file():
-        raise unknown("set of templates", str(templates), (*TEMPLATES, "a file", "a list"))
-    return read_templates(Path(templates))
+    if "{}" in templates:
+        return checked_templates([templates])
+    path = Path(templates).expanduser()
+    if not path.is_file():
+        raise unknown("set of templates", templates, (*TEMPLATES, "a file", "a list"))
+    return read_templates(path)
 
 
-def load_openclip(request: Request) -> VisionLanguage:
+def load_openclip(request: Request[TextOptions]) -> VisionLanguage:
     """Load one of them: embed the texts, keep the image tower, let the text tower go."""
     if request.classes is None and not request.offline:
         raise ReprogramError(
             f"{request.name} has no labels of its own; give classes=[...] (reprogram fit takes them from --data)"
         )
-    templates = named_templates("paper81" if request.templates is None else request.templates)
+    templates = named_templates(request.options.templates)
     texts = Texts(request.classes or ("<your class>",), templates)
     with _Source(request) as source:
         tokenize = None if request.offline else source.tokenizer()
@@ -103,44 +107,28 @@ def load_openclip(request: Request) -> VisionLanguage:
         interpolation=feeding.interpolation,
         text_key=key,
         label_source=f"texts: {len(templates)} templates for each class" if request.offline else None,
-        spec={**source.spec, "classes": list(texts.classes), "templates": list(templates)},
+        spec={"classes": list(texts.classes), "templates": list(templates)},
     )
 
 
-def load_text_encoder(
-    name: str, *, weights: str | Path | None = None, pretrained: bool = True, seed: int = 0
-) -> TextEncoder:
-    """Load the text tower of an `openclip:` model, to compare the meanings of label names with.
-
-    Args:
-        name: as for `load_frozen`, `openclip:` models only.
-        weights: as for `load_frozen`.
-        pretrained: as for `load_frozen`.
-        seed: as for `load_frozen`.
-    """
-    source, _, architecture = name.partition(":")
-    if source != "openclip":
-        raise ReprogramError(f"{name!r} has no text encoder; name a model such as openclip:ViT-B-32/openai")
-    request = Request(source, architecture, pretrained, None if weights is None else Path(weights))
-    with torch.random.fork_rng(devices=[]), _Source(request) as opened:
-        torch.default_generator.manual_seed(seed)
-        clip = opened.build()
+def load_clip_texts(request: Request[TextOptions]) -> TextEncoder:
+    """Load the text tower of one of them."""
+    with _Source(request) as source:
+        clip = source.build()
         del clip.visual
-        return TextEncoder(clip, opened.tokenizer())
+        return TextEncoder(clip, source.tokenizer())
 
 
 class _Source:
     """Where a model comes from (open_clip's own list, a folder, or a configuration file), while it is being loaded."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request[TextOptions]) -> None:
         self.request, self.open_clip = request, import_open_clip()
         self.name, self.tag, self.pretrained_config = request.architecture, "", dict[str, Any]()
-        self.spec: dict[str, Any] = {}
         self.folder: Path | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        path = Path(request.architecture).expanduser()
-        if path.suffix == ".json" or (path / _CONFIG).is_file():
-            self._open_path(path)
+        if request.path is not None:
+            self._open_path(request.path)
         else:
             self._find_name()
 
@@ -151,22 +139,20 @@ class _Source:
         if self._temporary is not None:
             self._temporary.cleanup()
 
+    @cached_property
+    def _hub(self) -> HubAccess:
+        """To be asked only where the user asked for trained weights by name; some models have their tokenizer there."""
+        request = self.request
+        return HubAccess(request.pretrained and request.weights is None and not request.offline and self._temporary is None)
+
     def _open_path(self, path: Path) -> None:
-        self.spec["name"] = f"openclip:{path.resolve()}"
-        content = read_json(path / _CONFIG if path.is_dir() else path, "CLIP configuration")
-        content = content if isinstance(content, dict) and "model_cfg" in content else {"model_cfg": content}
-        model = content["model_cfg"]
-        if not isinstance(model, dict) or not {"embed_dim", "vision_cfg", "text_cfg"} <= set(model):
-            raise ReprogramError(
-                f"{str(path)!r} is not a configuration of open_clip; it needs embed_dim, vision_cfg and text_cfg"
-            )
-        if path.is_dir():
-            self.folder = path
-        else:  # open_clip reads configurations of one's own from a folder alone
-            self._temporary = tempfile.TemporaryDirectory(prefix="reprogram-")
-            path = Path(self._temporary.name)
-            (path / _CONFIG).write_text(json.dumps(content), encoding="utf-8")
-        self.name, self.config = f"local-dir:{path}", model
+        self.config, preprocessing = read_config(path)
+        self.folder = path if path.is_dir() else None
+        # open_clip gets to see what was checked, in a folder of our own, and never the file itself
+        self._temporary = tempfile.TemporaryDirectory(prefix="reprogram-")
+        content = json.dumps({"model_cfg": self.config, "preprocess_cfg": preprocessing})
+        (Path(self._temporary.name) / CLIP_CONFIG).write_text(content, encoding="utf-8")
+        self.name = f"local-dir:{self._temporary.name}"
 
     def _find_name(self) -> None:
         self.name, _, self.tag = self.request.architecture.partition("/")
@@ -174,7 +160,7 @@ class _Source:
         if self.name not in known:
             raise ReprogramError(
                 f"open_clip has no model {self.name!r}{nearest(self.name, known)} (list them with: reprogram models "
-                f"'openclip:*'), and it is neither a folder with {_CONFIG} nor a .json file"
+                f"'openclip:*'), and it is neither a folder with {CLIP_CONFIG} nor a .json file"
             )
         self.config = self.open_clip.get_model_config(self.name)
         if self.tag:
@@ -191,9 +177,9 @@ class _Source:
     def build(self) -> Any:
         """The whole model with its weights."""
         request = self.request
-        with _silent(), self._network():
-            path = None if request.offline and request.weights is None else self._weights_file()
-            try:
+        path = None if request.offline and request.weights is None else self._weights_file()
+        try:
+            with self._hub, no_foreign_code(request.name), _silent():
                 clip = self.open_clip.create_model(
                     self.name,
                     load_weights=False,
@@ -202,41 +188,40 @@ class _Source:
                     force_quick_gelu=bool(self.pretrained_config.get("quick_gelu")),
                     force_preprocess_cfg={key: self.pretrained_config.get(key) for key in _FEEDING},
                 )
-            except Exception as error:
-                raise unavailable(request.name, error, pretrained=False) from error
-            if path is not None:
-                self._fill(clip, path)
+        except ReprogramError:
+            raise
+        except Exception as error:
+            raise unavailable(request.name, error, pretrained=False) from error
+        if path is not None:
+            self._fill(clip, path)
         return clip
 
     def tokenizer(self) -> Any:
         """What turns texts into token numbers. CLIP's own vocabulary is inside open_clip; others are on the Hub."""
-        hub = self.config["text_cfg"].get("hf_tokenizer_name")
+        text = self.config["text_cfg"]
+        name = text.get("hf_tokenizer_name")
         try:
-            with _silent(), self._network():
-                return self.open_clip.get_tokenizer(self.name)
+            with self._hub, no_foreign_code(self.request.name), _silent():
+                if not name:
+                    return self.open_clip.get_tokenizer(self.name)
+                return self.open_clip.tokenizer.HFTokenizer(
+                    str(self.folder or name),
+                    context_length=text.get("context_length", self.open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH),
+                    tokenizer_mode=text.get("tokenizer_mode"),
+                    trust_remote_code=False,
+                    **(text.get("tokenizer_kwargs") or {}),
+                )
+        except ReprogramError:
+            raise
         except Exception as error:
             raise ReprogramError(
-                f"the tokenizer of {self.request.name} ({hub or first_line(error)}) is not on this machine; connect to the "
+                f"the tokenizer of {self.request.name} ({name or first_line(error)}) is not on this machine; connect to the "
                 "network and load the model once by its tag, or write openclip:FOLDER for a copy that holds it"
             ) from error
-
-    @contextmanager
-    def _network(self) -> Iterator[None]:
-        """Let the Hub be asked only where the user asked for trained weights: some models have their tokenizer there."""
-        constants: Any = importlib.import_module("huggingface_hub.constants")
-        before = constants.HF_HUB_OFFLINE
-        fetching = self.request.pretrained and self.request.weights is None and not self.request.offline
-        constants.HF_HUB_OFFLINE = before or self.folder is not None or not fetching
-        try:
-            yield
-        finally:
-            constants.HF_HUB_OFFLINE = before
 
     def _weights_file(self) -> Path | None:
         request = self.request
         if request.weights is not None:
-            if not request.weights.is_file():
-                read_weights(request.weights)  # says so
             return request.weights
         if not request.pretrained:
             return None
@@ -255,14 +240,16 @@ class _Source:
                 "or take random weights with --no-pretrained"
             )
         try:
-            return Path(self.open_clip.download_pretrained(self.pretrained_config))
+            with self._hub, _silent():
+                return Path(self.open_clip.download_pretrained(self.pretrained_config))
         except Exception as error:
             raise unavailable(request.name, error, pretrained=True) from error
 
     def _fill(self, clip: nn.Module, path: Path) -> None:
         """Load weights through open_clip, which knows the older and the foreign formats; no code in the file is run."""
         try:
-            self.open_clip.load_checkpoint(clip, str(path), weights_only=True)
+            with _silent():
+                self.open_clip.load_checkpoint(clip, str(path), weights_only=True)
         except Exception as error:
             read_weights(path)  # says what is wrong with the file, if anything is
             problem = [*str(error).split("\n\t"), first_line(error)][1].rstrip(". ")

@@ -3,43 +3,44 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from torch import Tensor
 
 from reprogram.errors import ReprogramError
 from reprogram.progress import Progress
-from reprogram.sources.black_box import Outputs
+from reprogram.sources.settings import SourceOptions
 from reprogram.sources.weights import read_weights
 
-Templates = str | Path | Sequence[str]
+Options = TypeVar("Options", bound=SourceOptions)
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(Generic[Options]):
     """A model to load.
 
     Attributes:
         source: the part of the name before the colon.
         architecture: the part behind it.
+        options: what this source takes besides.
+        path: the path in the name, where it is one.
         pretrained: trained weights, or random ones.
         weights: a file of the user's own.
-        input_size: for files that leave it open.
-        outputs: what a black box answers with, where its file does not say it.
+        seed: of random weights.
         offline: nothing may be fetched.
         classes: the class names that go into the texts of a model that compares images with texts.
-        templates: the texts that they go into: a name, a file or the templates themselves.
         progress: where a long job is shown.
     """
 
     source: str
     architecture: str
+    options: Options
+    path: Path | None = None
     pretrained: bool = True
     weights: Path | None = None
-    input_size: int | None = None
-    outputs: Outputs | None = None
+    seed: int = 0
     offline: bool = False
     classes: Sequence[str] | None = None
-    templates: Templates | None = None
     progress: Progress | None = None
 
     @property
@@ -50,11 +51,6 @@ class Request:
     def state(self) -> dict[str, Tensor] | None:
         """The state dict in the user's own weights file."""
         return None if self.weights is None else read_weights(self.weights)
-
-
-def extra_missing(package: str, extra: str = "models") -> ReprogramError:
-    """The error for a package that is not installed."""
-    return ReprogramError(f"{package} is not installed, but this model needs it; run: pip install 'reprogram[{extra}]'")
 
 
 def first_line(error: Exception) -> str:

@@ -6,9 +6,11 @@ from typing import Any
 
 from torch import nn
 
-from reprogram.errors import ReprogramError, nearest
+from reprogram.errors import ReprogramError, extra_missing, nearest
 from reprogram.sources.frozen import Frozen
-from reprogram.sources.request import Request, extra_missing, unavailable
+from reprogram.sources.network import HubAccess
+from reprogram.sources.request import Request, unavailable
+from reprogram.sources.settings import SourceOptions
 from reprogram.sources.torchvision_import import import_torchvision
 from reprogram.sources.weights import fill
 
@@ -19,7 +21,7 @@ def import_timm() -> ModuleType:
     try:
         return importlib.import_module("timm")
     except ModuleNotFoundError:
-        raise extra_missing("timm") from None
+        raise extra_missing("timm", "models") from None
 
 
 def list_timm() -> list[str]:
@@ -28,7 +30,7 @@ def list_timm() -> list[str]:
     return names
 
 
-def load_timm(request: Request) -> Frozen:
+def load_timm(request: Request[SourceOptions]) -> Frozen:
     """Load one of them."""
     state = request.state()
     name, pretrained = request.architecture, request.pretrained and state is None
@@ -44,7 +46,8 @@ def load_timm(request: Request) -> Frozen:
         head = state.get(f"{classifier}.weight") if isinstance(classifier, str) else None
         changed = {"num_classes": head.shape[0]} if head is not None else {}
     try:
-        module = timm.create_model(name, pretrained=pretrained, **changed)
+        with HubAccess(pretrained):
+            module = timm.create_model(name, pretrained=pretrained, **changed)
     except Exception as error:
         raise unavailable(request.name, error, pretrained) from error
     if not getattr(module, "num_classes", 1):

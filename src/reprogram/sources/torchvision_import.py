@@ -5,7 +5,7 @@ from types import ModuleType
 
 import torch
 
-from reprogram.sources.request import extra_missing
+from reprogram.errors import extra_missing
 
 _MISSING_OPERATORS = "operator torchvision::nms does not exist"
 _KEPT_ALIVE: list[torch.library.Library] = []
@@ -21,7 +21,7 @@ def import_torchvision() -> ModuleType:
     try:
         return importlib.import_module("torchvision")
     except ModuleNotFoundError:
-        raise extra_missing("torchvision") from None
+        raise extra_missing("torchvision", "models") from None
     except RuntimeError as error:
         if _MISSING_OPERATORS not in str(error):
             raise

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from reprogram.errors import ReprogramError, nearest, unknown
 from reprogram.sources.frozen import Frozen
+from reprogram.sources.network import check_reachable
 from reprogram.sources.request import Request, unavailable
+from reprogram.sources.settings import SourceOptions
 from reprogram.sources.torchvision_import import import_torchvision
 from reprogram.sources.weights import fill
 
@@ -20,7 +23,7 @@ def list_torchvision() -> list[str]:
     return names
 
 
-def load_torchvision(request: Request) -> Frozen:
+def load_torchvision(request: Request[SourceOptions]) -> Frozen:
     """Load one of them."""
     state = request.state()
     name, pretrained = request.architecture, request.pretrained and state is None
@@ -47,6 +50,8 @@ def load_torchvision(request: Request) -> Frozen:
         if outputs != len(labels or ()):
             changed["num_classes"], labels = outputs, None
     try:
+        if pretrained and not (Path(torch.hub.get_dir()) / "checkpoints" / Path(entry.url).name).exists():
+            check_reachable(entry.url)
         with _safe_downloads(type(entry)):
             module = torchvision.models.get_model(base, weights=entry if pretrained else None, **changed)
     except Exception as error:

@@ -14,57 +14,62 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, extra_missing
 from reprogram.images.pictures import Interpolation
+from reprogram.sources.foreign_code import allowed, no_foreign_code
 from reprogram.sources.frozen import Frozen
-from reprogram.sources.request import Request, extra_missing, first_line
+from reprogram.sources.network import HubAccess
+from reprogram.sources.request import Request, first_line
+from reprogram.sources.settings import SourceOptions
 from reprogram.sources.torchvision_import import import_torchvision
 
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 _MISFITS = ("missing_keys", "unexpected_keys", "mismatched_keys")
+# of the arguments that a timm_wrapper hands on to timm.create_model: others name files that timm would load
+_WRAPPED = allowed(
+    "act_layer class_token depth depths drop_path_rate drop_rate dynamic_img_size embed_dim global_pool img_size in_chans "
+    "init_values mlp_ratio no_embed_class norm_layer num_heads output_stride patch_size reg_tokens window_size"
+)
+_WRAPPED_NAME = re.compile(r"\w[\w.-]*")
 _NEAREST, _BILINEAR = 0, 2  # PIL's numbers; the others (bicubic, lanczos, box, hamming) are closest to bicubic
 
 
-def load_transformers(request: Request) -> Frozen:
+def load_transformers(request: Request[SourceOptions]) -> Frozen:
     """Load an image classifier of transformers, from safetensors alone and without code from the Hub."""
-    folder = Path(request.architecture).expanduser()
-    local = folder.is_dir()
-    if not local and not _HUB_NAME.fullmatch(request.architecture):
-        raise ReprogramError(f"{request.name} is neither a folder nor a name on the Hub; write hf:FOLDER or hf:owner/model")
-    where = str(folder) if local else request.architecture
+    local, where = request.path is not None, str(request.path or request.architecture)
     state = request.state()
     pretrained = request.pretrained and state is None
     options = {"local_files_only": local or request.offline, "trust_remote_code": False}
-    with _restrained(_import_transformers()) as transformers:
-        try:
+    transformers = _import_transformers()
+    try:
+        with _restrained(transformers), HubAccess(not local and not request.offline), no_foreign_code(request.name):
+            _check_wrapper(transformers, request.name, where, local_files_only=local or request.offline)
             config = transformers.AutoConfig.from_pretrained(where, **options)
-            processor = _processor(transformers, request, where, options)
+            processor = _processor(transformers, request.name, where, options)
             labels = _labels(config)
             if state is not None and (outputs := _outputs(transformers, config, state)) != config.num_labels:
                 config.num_labels, labels = outputs, None
             if pretrained:
-                model = _trained(transformers, request, where, config, options)
+                model = _trained(transformers, request.name, where, config, options)
             else:
                 model = transformers.AutoModelForImageClassification.from_config(config, dtype=torch.float32)
             if state is not None:
                 model = _filled(type(model), config, state, request.name)
-        except ReprogramError:
-            raise
-        except Exception as error:
-            if request.offline and not local:
-                raise ReprogramError(
-                    f"{request.name} is not on this machine yet, so it cannot be described; load it once with the network on"
-                ) from error
-            if not local:
-                raise ReprogramError(
-                    f"{request.name} could not be fetched from the Hub ({first_line(error)}); connect to the network, "
-                    "or write hf:FOLDER for a copy on this machine"
-                ) from error
+    except ReprogramError:
+        raise
+    except Exception as error:
+        if request.offline and not local:
             raise ReprogramError(
-                f"{request.name} cannot be loaded ({first_line(error)}); "
-                "write the folder with save_pretrained, as safetensors"
+                f"{request.name} is not on this machine yet, so it cannot be described; load it once with the network on"
             ) from error
+        if not local:
+            raise ReprogramError(
+                f"{request.name} could not be fetched from the Hub ({first_line(error)}); connect to the network, "
+                "or write hf:FOLDER for a copy on this machine"
+            ) from error
+        raise ReprogramError(
+            f"{request.name} cannot be loaded ({first_line(error)}); write the folder with save_pretrained, as safetensors"
+        ) from error
     feeding = _measure(processor, request.name, getattr(config, "image_size", None))
     return Frozen(
         _Logits(model, feeding.reversed_channels),
@@ -74,7 +79,6 @@ def load_transformers(request: Request) -> Frozen:
         labels=labels,
         interpolation=feeding.interpolation,
         label_source=None if labels is None else "config.id2label",
-        spec={"name": f"hf:{folder.resolve()}"} if local else None,
     )
 
 
@@ -87,7 +91,7 @@ def _import_transformers() -> ModuleType:
 
 
 @contextmanager
-def _restrained(transformers: ModuleType) -> Iterator[ModuleType]:
+def _restrained(transformers: ModuleType) -> Iterator[None]:
     """Keep its progress bars and its advice off the terminal, and keep it from taking weights from anywhere else.
 
     What matters of its advice becomes an error of ours. Where a model on the Hub has pickled weights alone, it would
@@ -100,7 +104,7 @@ def _restrained(transformers: ModuleType) -> Iterator[ModuleType]:
     logging.disable_progress_bar()
     os.environ[_NO_CONVERSION] = "1"
     try:
-        yield transformers
+        yield
     finally:
         logging.set_verbosity(verbosity)
         if bars:
@@ -111,26 +115,50 @@ def _restrained(transformers: ModuleType) -> Iterator[ModuleType]:
             os.environ[_NO_CONVERSION] = conversion
 
 
-def _processor(transformers: ModuleType, request: Request, where: str, options: dict[str, Any]) -> Any:
+def _check_wrapper(transformers: ModuleType, name: str, where: str, **options: Any) -> None:
+    """Refuse a wrapper of timm that asks timm for anything but an architecture and its sizes, such as a pickled file."""
+    config, _ = transformers.PreTrainedConfig.get_config_dict(where, **options)
+    if config.get("model_type") != "timm_wrapper":
+        return
+    architecture, asked = config.get("architecture", "resnet50"), config.get("model_args") or {}
+    if not isinstance(architecture, str) or not _WRAPPED_NAME.fullmatch(architecture):
+        raise ReprogramError(
+            f"{name} gives its architecture as {architecture!r}, but a plain name of timm is expected; mend its config.json"
+        )
+    if not isinstance(asked, dict):
+        raise ReprogramError(f"{name} gives model_args as {asked!r}, but a table is expected; mend its config.json")
+    for key, value in asked.items():
+        if key not in _WRAPPED or isinstance(value, dict):
+            raise ReprogramError(
+                f"{name} asks timm for {key} = {value!r} in its model_args, which is not handed on, because timm would "
+                "load files that are named there; take it out of its config.json"
+            )
+
+
+def _processor(transformers: ModuleType, name: str, where: str, options: dict[str, Any]) -> Any:
     try:
         return transformers.AutoImageProcessor.from_pretrained(where, **options)
     except Exception as error:
-        if not Path(where).is_dir():
+        if (
+            isinstance(error, ReprogramError)
+            or not Path(where).is_dir()
+            or (Path(where) / "preprocessor_config.json").exists()
+        ):
             raise
         raise ReprogramError(
-            f"{request.name} does not say how its images are prepared ({first_line(error)}); "
+            f"{name} does not say how its images are prepared ({first_line(error)}); "
             "save its image processor beside it, as preprocessor_config.json"
         ) from error
 
 
-def _trained(transformers: ModuleType, request: Request, where: str, config: Any, options: dict[str, Any]) -> Any:
+def _trained(transformers: ModuleType, name: str, where: str, config: Any, options: dict[str, Any]) -> Any:
     model, loading = transformers.AutoModelForImageClassification.from_pretrained(
         where, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **options
     )
     # transformers would fill what is missing with random numbers and carry on.
     if lacking := sorted(loading["missing_keys"]) + sorted(str(key[0]) for key in loading["mismatched_keys"]):
         raise ReprogramError(
-            f"{request.name} is not a trained classifier: {len(lacking)} of its tensors are not in its file "
+            f"{name} is not a trained classifier: {len(lacking)} of its tensors are not in its file "
             f"(the first is {lacking[0]}); choose a model that was trained to classify images"
         )
     return model

@@ -16,6 +16,7 @@ from reprogram.files import cache_folder, read_tensors, write_tensors
 from reprogram.images.pictures import ChannelValues, Interpolation
 from reprogram.progress import Progress
 from reprogram.sources.frozen import Frozen, module_fingerprint
+from reprogram.sources.registry import VISION_LANGUAGE
 from reprogram.sources.texts import DEFAULT_TEMPLATE, Texts, plain_name
 
 _BATCH = 256
@@ -48,6 +49,8 @@ class VisionLanguage(Frozen):
     """
 
     module: "_Cosines"
+    kind = VISION_LANGUAGE
+    short_features = True
 
     def __init__(
         self,
@@ -109,6 +112,13 @@ class VisionLanguage(Frozen):
         return float(self.module.scale)
 
     @property
+    @override
+    def program_interpolation(self) -> Interpolation:
+        """As it was trained: a program changes a frame, the rest of the picture is to look familiar."""
+        return self.interpolation
+
+    @property
+    @override
     def span(self) -> Tensor:
         """An orthonormal basis (k_S, r) of all logit vectors that this model can give; r ≤ d, the rank of `text`.
 

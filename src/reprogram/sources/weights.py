@@ -10,20 +10,22 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from reprogram.errors import ReprogramError
+from reprogram.sources.registry import find_weights
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """Read a state dict from safetensors or from a torch file, refusing any file that would run code."""
-    path = Path(path)
-    if not path.is_file():
-        raise ReprogramError(f"weights file {str(path)!r} does not exist; give a .safetensors or a torch state dict file")
+    path = find_weights(path)
     try:
         if path.suffix == ".safetensors":
             content: Any = load_file(path)
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except SafetensorError as error:
-        raise ReprogramError(f"weights file {str(path)!r} is not valid safetensors ({error}); save it again") from None
+        raise ReprogramError(
+            f"weights file {str(path)!r} is not valid safetensors ({error}): damaged, cut short or of another kind; "
+            "copy or download it again, or save it again with safetensors.torch.save_file(model.state_dict(), ...)"
+        ) from None
     except Exception as error:  # torch.load raises many types for a broken or an unsafe file, all meaning the same here
         raise ReprogramError(
             f"weights file {str(path)!r} is not a plain state dict ({type(error).__name__}: it is broken or holds code); "
