@@ -1,6 +1,5 @@
 """Predictions → numbers with their uncertainty: accuracy, interval, per class, calibration."""
 
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from torch import Tensor
 from reprogram.data.load import Split
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
+from reprogram.scores import accuracy_interval as accuracy_interval
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("auto", "fp32", "bf16", "fp16")
@@ -37,21 +37,6 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
     """Run the frozen model in a lower precision; the mapping and all statistics stay in float32 and float64."""
     precision = choose_precision(device, precision)
     return nullcontext() if precision == "fp32" else torch.autocast(device.type, _DTYPES[precision])
-
-
-def accuracy_interval(correct: int, n: int) -> tuple[float, float]:
-    """The 95 % Wilson score interval of an accuracy: honest for small n and near 0 or 1.
-
-    >>> [round(bound, 3) for bound in accuracy_interval(90, 100)]
-    [0.826, 0.945]
-    """
-    if n == 0:
-        return 0.0, 1.0
-    z = 1.959963984540054
-    share = correct / n
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 @dataclass(frozen=True)

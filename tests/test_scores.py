@@ -1,0 +1,35 @@
+"""Counts of right answers with their uncertainty."""
+
+import json
+
+import pytest
+
+from reprogram.errors import ReprogramError
+from reprogram.scores import Score, accuracy_interval
+
+
+def test_a_score_says_its_accuracy_with_the_interval():
+    score = Score(90, 100)
+    assert str(score) == "90.0 % (95 % interval 82.6 to 94.5 %, 90 of 100)"
+    assert score.accuracy == 0.9
+    assert score.interval == accuracy_interval(90, 100)
+
+
+def test_nothing_answered_says_nothing():
+    assert (Score(0, 0).accuracy, Score(0, 0).interval) == (0.0, (0.0, 1.0))
+
+
+def test_a_score_survives_json():
+    assert Score.from_json(json.loads(json.dumps(Score(7, 9).to_json()))) == Score(7, 9)
+
+
+@pytest.mark.parametrize("values", [None, [], {"correct": 1}, {"correct": 1.5, "n": 2}, {"correct": "1", "n": 2}])
+def test_what_is_no_score_is_refused(values):
+    with pytest.raises(ReprogramError, match="whole numbers 'correct' and 'n'"):
+        Score.from_json(values)
+
+
+@pytest.mark.parametrize(("correct", "n"), [(3, 2), (-1, 2)])
+def test_impossible_counts_are_refused(correct, n):
+    with pytest.raises(ReprogramError, match=f"{correct} of {n} answers cannot be right"):
+        Score(correct, n)
