@@ -48,6 +48,8 @@ def test_the_state_holds_theta_omega_and_j_and_no_source_weight():
         "mapping.omega",
         "mapping.statistics.matrix",
         "mapping.statistics.samples",
+        "mapping.statistics.counted",
+        "mapping.statistics.rounding",
     }
     assert [name for name, _ in model.named_parameters()] == ["program.theta"]
 

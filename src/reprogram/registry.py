@@ -81,12 +81,14 @@ class SettingsRegistry(Registry[SettledRecord]):
         values = {setting: value for setting, value in given.items() if value is not None}
         known = self[name].settings.model_fields
         for setting in values:
-            takers = [other for other, record in self.items() if setting in record.settings.model_fields]
-            if setting not in known and takers:
-                others = ", ".join(takers)
-                raise ReprogramError(
-                    f"{self.kind} {name!r} does not use {setting}; leave it out, or choose one that does: {others}"
-                )
+            if setting in known:
+                continue
+            others = ", ".join(other for other, record in self.items() if setting in record.settings.model_fields)
+            if not others:
+                raise unknown("setting", setting, sorted(self.setting_names()))
+            raise ReprogramError(
+                f"{self.kind} {name!r} does not use {setting}; leave it out, or choose one that does: {others}"
+            )
         return self[name].settings.read(values)
 
     def setting_names(self) -> set[str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import oracle
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.mappings.base import make_mapping
-from reprogram.mappings.gaussians import gaussian
+from reprogram.mappings.gaussians import gaussian, log_priors
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
 
 fast = settings(deadline=None, derandomize=True, max_examples=40)
@@ -133,15 +133,69 @@ def test_save_load_and_the_kinds_do_not_mix(tmp_path):
         counted(logits[:3], labels[:3], 3).subtract(whole)
 
 
-def test_weights_of_samples_count_as_repetitions():
-    logits, labels = drawn(0, 20, 6, 3)
-    times = np.arange(20) % 3
-    repeated = counted(logits.repeat(times, 0), labels.repeat(times), 3)
-    weighted = GaussianStatistics(6, 3).update(
-        torch.from_numpy(logits), torch.from_numpy(labels), torch.from_numpy(times * 1.0)
-    )
-    for name, value in repeated.named_buffers():
-        torch.testing.assert_close(weighted.get_buffer(name), value, rtol=1e-12, atol=1e-12)
+def scores_of(logits, labels, k_target, weights=None, **options):
+    """Target logits of the samples themselves."""
+    z = torch.from_numpy(logits)
+    statistics = GaussianStatistics(logits.shape[1], k_target).update(z, torch.from_numpy(labels), weights)
+    omega, mean, bias = gaussian(statistics, **options)
+    return (z.double() - mean) @ omega + bias
+
+
+@pytest.mark.parametrize("priors", [False, True])
+@pytest.mark.parametrize("shrinkage", ["oas", 0.3])
+@pytest.mark.parametrize("scale", [1 / 40, 1e-9, 0.5])
+def test_the_scale_of_shares_does_not_matter(scale, shrinkage, priors):
+    logits, labels = drawn(0, 40, 6, 3)
+    uneven = torch.rand(40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for weights in (torch.ones(40, dtype=torch.float64), uneven / 2):
+        one = scores_of(logits, labels, 4, weights, shrinkage=shrinkage, priors=priors)
+        other = scores_of(logits, labels, 4, scale * weights, shrinkage=shrinkage, priors=priors)
+        torch.testing.assert_close(other, one, rtol=1e-9, atol=1e-9)
+    plain = scores_of(logits, labels, 4, shrinkage=shrinkage, priors=priors)
+    ones = scores_of(logits, labels, 4, torch.ones(40, dtype=torch.float64), shrinkage=shrinkage, priors=priors)
+    assert torch.equal(ones, plain)
+
+
+@pytest.mark.parametrize("shrinkage", ["oas", 0.3])
+def test_a_weight_of_two_is_the_sample_twice(shrinkage):
+    logits, labels = drawn(0, 40, 6, 3)
+    times = np.arange(40) % 3
+    weighted = scores_of(logits, labels, 3, torch.from_numpy(times * 1.0), shrinkage=shrinkage, priors=True)
+    repeated = scores_of(logits.repeat(times, 0), labels.repeat(times), 3, shrinkage=shrinkage, priors=True)
+    torch.testing.assert_close(weighted[times > 0].repeat_interleave(torch.from_numpy(times[times > 0]), 0), repeated)
+
+
+def test_priors_are_bayes_rule():
+    """p(t | z) ∝ (share of t) · N(z; m_t, Σ), by hand, with shares 0.9 and 0.1 of weights that sum to 1."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(400) % 2
+    logits = (rng.normal(size=(400, 2)) + 1.5 * labels[:, None]).astype(np.float32)
+    weights = torch.from_numpy(np.where(labels == 0, 0.9, 0.1) / 200)
+    found = scores_of(logits, labels, 2, weights, shrinkage=1.0, priors=True).softmax(1)
+    z = torch.from_numpy(logits).double()
+    means = [z[labels == t].mean(0) for t in (0, 1)]
+    about = torch.stack([z - means[t] for t in (0, 1)])[labels, np.arange(400)]
+    scatter = float((weights * about.square().sum(1)).sum())
+    size = 1 / float(weights.square().sum())  # Kish's
+    variance = scatter / 2 * size / (size - 2)
+    density = [torch.exp(-(z - m).square().sum(1) / (2 * variance)) for m in means]
+    expected = torch.stack([0.9 * density[0], 0.1 * density[1]], dim=1)
+    torch.testing.assert_close(found, expected / expected.sum(1, keepdim=True), rtol=1e-9, atol=1e-9)
+
+
+def test_only_a_class_without_samples_gets_half_a_sample():
+    shares = torch.tensor([[0.9, 0.1, 0.0], [0.25, 3.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    expected = torch.tensor([[0.9, 0.1, 0.5], [0.25, 3.0, 1.0], [1.0, 1.0, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(log_priors(shares).exp(), expected / expected.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("shrinkage", ["oas", 0.05])
+def test_a_common_offset_of_all_logits_does_not_matter(shrinkage):
+    logits, labels = drawn(0, 60, 30, 3, rank=20)
+    logits = logits.round() / 4  # so that float32 holds them with the offset, too
+    far = logits + np.float32(2**17)
+    near, moved = (scores_of(part, labels, 3, shrinkage=shrinkage) for part in (logits, far))
+    torch.testing.assert_close(moved, near, rtol=1e-5, atol=1e-5)
 
 
 def test_a_class_without_samples_is_left_at_the_average_with_a_warning():

@@ -20,7 +20,6 @@ from reprogram.sources.registry import (
     absolute_name,
     check_model_name,
     find_source,
-    known_options,
     register_source,
 )
 from reprogram.sources.settings import OnnxOptions, SourceOptions, TextOptions
@@ -72,7 +71,7 @@ def test_a_source_from_outside_is_listed(colours):
     assert list_models("col*:c*") == ["colours:cold"]
     assert "colours:warm" in list_models("warm")
     assert explain_sources("colours:*") == {}
-    assert "shade" in known_options()
+    assert "shade" in SOURCES.setting_names()
     assert find_source("colours:warm") == (colours, "warm")
 
 
@@ -98,16 +97,16 @@ def test_a_loader_may_be_named(colours):
         (
             "colours:warm",
             {"templates": "default"},
-            "templates was given, but colours:warm does not take it; .* openclip: mod",
+            "model source 'colours' does not use templates; .* openclip",
         ),
         ("colours:warm", {"classes": ["cat"]}, "classes was given, but colours:warm has labels of its own"),
         (
             "timm:test_resnet",
             {"shade": "dark"},
-            "shade was given, but timm:test_resnet does not take it; .* colours: models",
+            "model source 'timm' does not use shade; .* colours",
         ),
-        ("timm:test_resnet", {"outputs": "logits"}, "does not take it; it is for onnx: and colours: models only"),
-        ("timm:test_resnet", {"shades": "x"}, r"option of a model 'shades' is not known; did you mean 'shade'\?"),
+        ("timm:test_resnet", {"outputs": "logits"}, "does not use outputs; .*: onnx, colours"),
+        ("timm:test_resnet", {"shades": "x"}, r"setting 'shades' is not known; did you mean 'shade'\?"),
         ("colour:warm", {}, "is not of the form source:name with a source of bundled, .*, colours;"),
         ("colours:", {}, r"names no architecture; list them with: reprogram models 'colours:\*'"),
     ],
@@ -138,13 +137,13 @@ def test_what_cannot_be_registered(colours):
         seed: int = 0
 
     with pytest.raises(ReprogramError, match="source 'mine' has an option 'seed', which every source has"):
-        register_source(Source("mine", load=load_colours, form="", meaning="", options=Seeded))
+        register_source(Source("mine", load=load_colours, form="", meaning="", settings=Seeded))
 
 
 def test_all_options_are_explained_and_have_a_default():
     for source in SOURCES.values():
-        assert source.options().model_dump() is not None
-        assert all(field.description for field in source.options.model_fields.values())
+        assert source.settings().model_dump() is not None
+        assert all(field.description for field in source.settings.model_fields.values())
 
 
 # ---- before torch

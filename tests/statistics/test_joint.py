@@ -303,7 +303,7 @@ def test_trap_5_memory_does_not_grow_with_the_samples(kind):
     assert statistics.n == 4000
     assert held() == before
     tensors = [value for value in (*vars(statistics).values(), *statistics.buffers()) if isinstance(value, torch.Tensor)]
-    assert sum(tensor.untyped_storage().nbytes() for tensor in tensors) <= 8 * (50 * 4 + 4)
+    assert sum(tensor.untyped_storage().nbytes() for tensor in tensors) <= 8 * (50 * 4 + 3 * 4)
     assert all(tensor.grad_fn is None for tensor in tensors), "a graph would keep every batch alive"
 
 
@@ -349,7 +349,7 @@ def test_trap_6_casting_the_module_or_its_parent_does_not_change_the_sums(kind, 
 
 def test_statistics_are_buffers_and_nothing_is_trained():
     statistics = JointStatistics.counts(3, 2)
-    assert list(statistics.state_dict()) == ["matrix", "samples"]
+    assert list(statistics.state_dict()) == ["matrix", "samples", "counted", "rounding"]
     assert list(statistics.parameters()) == []
 
 
@@ -571,3 +571,35 @@ def test_all_reduce_alone_does_nothing():
     statistics = JointStatistics.counts(3, 2).update(torch.eye(3), torch.tensor([0, 1, 1]))
     before = statistics.matrix.clone()
     assert torch.equal(statistics.all_reduce().matrix, before)
+
+
+# ---- weights and log-probabilities
+
+
+def test_the_joint_distribution_of_weighted_samples_sums_to_one():
+    statistics = JointStatistics.counts(3, 2, weighted=True)
+    statistics.update(torch.eye(3), torch.tensor([0, 1, 1]), torch.full((3,), 0.5))
+    assert (statistics.n, statistics.weight) == (3, 1.5)
+    assert statistics.joint().sum().item() == pytest.approx(1.0, rel=1e-15)
+
+
+def test_log_probabilities_below_one_are_not_renormalised():
+    """An answer of 0.5 and 0.2 leaves 0.3 to labels that were not named: Eq. 8 adds up 0.5 and 0.2."""
+    statistics = JointStatistics.probabilities(3, 1, top_k=2)
+    answer = torch.tensor([[0.5, 0.2, 1e-30]], dtype=torch.float64).log()
+    statistics.update(answer, torch.tensor([0]), log_probabilities=True)
+    torch.testing.assert_close(statistics.matrix.flatten(), torch.tensor([0.5, 0.2, 0.0], dtype=torch.float64))
+
+
+def test_log_probabilities_that_sum_to_one_count_like_logits():
+    logits = torch.randn(20, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    targets = torch.arange(20) % 3
+    expected = JointStatistics.probabilities(6, 3, top_k=4).update(logits, targets)
+    found = JointStatistics.probabilities(6, 3, top_k=4).update(logits.log_softmax(1), targets, log_probabilities=True)
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_no_log_probabilities(kind):
+    with pytest.raises(ReprogramError, match=r"log-probabilities up to 2\.5 were given"):
+        empty(kind, 2, 1).update(torch.tensor([[-1.0, 2.5]]), torch.tensor([0]), log_probabilities=True)

@@ -1,6 +1,6 @@
 """The Gaussian mapping: Bayes' rule with one normal density per class on the logits, all with the same covariance.
 
-Estimated in closed form from sums alone (n_t, Σz of each class, Σzzᵀ), and affine in the logits: a gradient-free mapping
+Estimated in closed form from sums alone (see `GaussianStatistics`), and affine in the logits: a gradient-free mapping
 like the others, but its weights are signed and are no probabilities, and it needs the full logits.
 """
 
@@ -28,7 +28,8 @@ class GaussianFit:
         basis: (k_S, k_S) orthonormal columns, the eigenvectors of the scatter within classes.
         scatter: (k_S,) eigenvalues of that scatter: summed squares, not divided by anything.
         means: (k_S, k_T) class means less `mean`, in those coordinates; 0 for a class without samples.
-        samples: (k_T,) float64.
+        samples: (k_T,) float64. Of weighted samples, these and `scatter` are scaled to the effective number of samples
+            (`GaussianStatistics.effective_size`), which ν and "oas" count: weights of 1/n or of 1 for all are the same.
         freedom: ν, by which the scatter is divided: samples less classes that have any, at least 1.
     """
 
@@ -42,17 +43,17 @@ class GaussianFit:
     @classmethod
     def of(cls, statistics: GaussianStatistics) -> Self:
         """One eigendecomposition; every shrinkage is cheap after it."""
-        samples = statistics.samples
-        n = max(float(samples.sum()), 1e-300)
-        present = samples > 0
-        mean = statistics.sums.sum(1) / n
-        means = (statistics.sums / samples.where(present, 1) - mean[:, None]) * present
-        within = statistics.products - n * torch.outer(mean, mean) - (means * samples) @ means.T
-        scatter, basis = torch.linalg.eigh((within + within.T) / 2)
-        # what remains below rounding is no spread at all: logits of rank k_T < k_S, or a single sample per class
-        noise = statistics.products.diagonal().sum() * 2.0**-44
-        scatter = scatter.where(scatter > noise, 0)
-        return cls(mean, basis, scatter, basis.T @ means, samples, max(n - float(present.sum()), 1.0))
+        weight = statistics.weight or 1.0
+        size = statistics.effective_size
+        present = statistics.samples > 0
+        mean = statistics.sums.sum(1) / weight
+        means = (statistics.sums / statistics.samples.where(present, 1) - mean[:, None]) * present
+        scatter, basis = torch.linalg.eigh((statistics.within + statistics.within.T) / 2)
+        # what remains below the rounding of float32 logits is no spread: logits of rank k_T < k_S, one sample per class
+        noise = statistics.mean_square().mean() * weight * 2.0**-44
+        scatter = scatter.where(scatter > noise, 0) * (size / weight)
+        samples = statistics.samples * (size / weight)
+        return cls(mean, basis, scatter, basis.T @ means, samples, max(size - float(present.sum()), 1.0))
 
     def oas(self) -> float:
         """The oracle approximating shrinkage of Chen, Wiesel, Eldar and Hero (2010) towards a multiple of the identity."""
@@ -83,8 +84,8 @@ def gaussian(
         statistics: of the logits; any rank, any number of samples.
         shrinkage: ρ above 0 and up to 1, how far Σ goes from the empirical covariance to a multiple of the identity; "oas"
             computes it.
-        priors: add the logarithm of each class's share of the samples, as Bayes' rule has it; without, all classes weigh the
-            same, as in the paper's mappings.
+        priors: add the logarithm of each class's share of the samples, or of their weights, as Bayes' rule has it; without,
+            all classes weigh the same, as in the paper's mappings.
 
     Returns:
         ω (k_S, k_T), m (k_S,) and b (k_T,), all float64: target logits are (z − m)·ω + b. A class without samples gets a
@@ -108,9 +109,17 @@ def gaussian(
 
 
 def log_priors(samples: Tensor) -> Tensor:
-    """The logarithm of each class's share, with half a sample for a class that has none, (k_T,)."""
-    shares = samples.clamp_min(0.5)
-    return (shares / shares.sum()).log()
+    """The logarithm of each class's share of the samples, with half a sample for a class that has none: (..., k_T).
+
+    Args:
+        samples: how many there are of each class. Weights must be scaled so that a sample has a weight of about 1, as
+            `GaussianFit.samples` are: else half a sample would be more than all others that weigh 1/n.
+
+    >>> log_priors(torch.tensor([3.0, 1.0])).exp().tolist(), log_priors(torch.tensor([1.5, 0.0])).exp().tolist()
+    ([0.75, 0.25], [0.75, 0.25])
+    """
+    shares = samples.where(samples > 0, 0.5)
+    return (shares / shares.sum(-1, keepdim=True)).log()
 
 
 def check_shrinkage(shrinkage: Shrinkage) -> None:

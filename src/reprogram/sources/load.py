@@ -161,7 +161,7 @@ class _Asked:
         request = Request(
             source.prefix,
             architecture,
-            source.read_options(name, options),
+            SOURCES.read(source.prefix, options),
             path=source.find_path(architecture),
             pretrained=pretrained or (offline and source.file),  # a file that holds the weights can be read offline
             weights=None if weights is None else find_weights(weights),

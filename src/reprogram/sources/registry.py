@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from reprogram.errors import ReprogramError, unknown
-from reprogram.registry import Registry
+from reprogram.errors import ReprogramError
+from reprogram.registry import SettingsRegistry
 from reprogram.sources.settings import OnnxOptions, SourceOptions, TextOptions
 
 CLIP_CONFIG = "open_clip_config.json"
@@ -62,7 +62,7 @@ class Source:
         form: how names are written that no list holds.
         meaning: what those are, in words.
         names: the function that lists its names without the prefix, or "module:function"; None where no list holds them.
-        options: what may be said about a model besides its name.
+        settings: what may be said about a model besides its name.
         kind: what goes with its models.
         path: the path in a name, or None where the name is no path; of a source whose names are never paths, None.
         file: its names are files, which hold the weights.
@@ -75,7 +75,7 @@ class Source:
     form: str
     meaning: str
     names: str | Callable[[], Sequence[str]] | None = None
-    options: type[SourceOptions] = SourceOptions
+    settings: type[SourceOptions] = SourceOptions
     kind: Kind = CLASSIFIER
     path: Callable[[str], Path | None] | None = None
     file: bool = False
@@ -91,29 +91,8 @@ class Source:
         """The path in the part of a name behind the colon, with ~ expanded; None where that is no path."""
         return None if self.path is None else self.path(architecture)
 
-    def read_options(self, name: str, given: Mapping[str, Any]) -> SourceOptions:
-        """Check what was said about a model; None counts as nothing said.
 
-        Args:
-            name: the whole name, for the message.
-            given: options by their name.
-
-        Raises:
-            ReprogramError: a value is wrong, or an option belongs to other sources, which are named.
-        """
-        said = {option: value for option, value in given.items() if value is not None}
-        for option in said:
-            if option not in self.options.model_fields:
-                takers = sources_with(option)
-                if not takers:
-                    raise unknown("option of a model", option, known_options())
-                raise ReprogramError(
-                    f"{option} was given, but {name} does not take it; it is for {' and '.join(takers)} models only"
-                )
-        return self.options.read(said)
-
-
-SOURCES = Registry[Source]("model source")
+SOURCES: SettingsRegistry[Source] = SettingsRegistry("model source")
 
 
 def register_source(source: Source) -> None:
@@ -122,7 +101,7 @@ def register_source(source: Source) -> None:
         raise ReprogramError(
             f"{source.prefix!r} was given as a model source, but two or more of a-z, 0-9, _ and - are expected"
         )
-    if taken := sorted(_COMMON & set(source.options.model_fields)):
+    if taken := sorted(_COMMON & set(source.settings.model_fields)):
         raise ReprogramError(f"source {source.prefix!r} has an option {taken[0]!r}, which every source has; rename it")
     SOURCES.register(source.prefix, source)
 
@@ -182,16 +161,6 @@ def find_weights(weights: str | Path) -> Path:
 def missing_file(prefix: str, path: Path) -> ReprogramError:
     """The error for a model that is a file, where there is no such file."""
     return ReprogramError(f"{prefix} file {str(path)!r} does not exist; give the path of a .{prefix} file")
-
-
-def known_options() -> list[str]:
-    """All options of all sources, each once, in the order of the sources."""
-    return list(dict.fromkeys(option for source in SOURCES.values() for option in source.options.model_fields))
-
-
-def sources_with(option: str) -> list[str]:
-    """The sources that take an option, as `onnx:`."""
-    return [f"{prefix}:" for prefix, source in SOURCES.items() if option in source.options.model_fields]
 
 
 def _onnx_path(architecture: str) -> Path:
@@ -258,7 +227,7 @@ register_source(
         load="reprogram.sources.onnx_models:load_onnx",
         form="onnx:FILE",
         meaning="any classifier as an ONNX file; it gives no gradients, so it goes with --program none",
-        options=OnnxOptions,
+        settings=OnnxOptions,
         kind=BLACK_BOX,
         path=_onnx_path,
         file=True,
@@ -273,7 +242,7 @@ register_source(
         meaning="a CLIP model on disk: a folder with open_clip_config.json and its weights, or such a configuration, with "
         "--weights; the names above need the package open_clip_torch",
         names="reprogram.sources.openclip_models:list_openclip",
-        options=TextOptions,
+        settings=TextOptions,
         kind=VISION_LANGUAGE,
         path=_openclip_path,
         text_encoder="reprogram.sources.openclip_models:load_clip_texts",

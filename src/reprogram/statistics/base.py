@@ -11,16 +11,24 @@ from torch import Tensor, nn
 from reprogram.errors import ReprogramError
 from reprogram.files import read_tensors, write_tensors
 
+_UNIT = 2.0**-52  # of float64
+_SHARE = 2.0**-44  # relative, of a softmax over logits below 256 that is computed in another order
+
 
 class Statistics(nn.Module, ABC):
     """Buffers that are sums over samples, in int64 or float64 whatever the precision of the logits.
 
     Attributes:
-        samples: (k_T,) how many samples of each target class were counted.
+        samples: (k_T,) how many samples of each target class were counted, or their summed weights.
+        counted: (k_T,) int64, how many samples of each class were counted, whatever their weights; none of weight 0.
+        rounding: (k_T,) float64, by how much more than their additions alone the sums may be off since samples were taken
+            out again, in units of `samples`; 0 where nothing was.
     """
 
     header: ClassVar[str]
     samples: Tensor
+    counted: Tensor
+    rounding: Tensor
     k_source: int
     k_target: int
 
@@ -29,8 +37,18 @@ class Statistics(nn.Module, ABC):
         """What besides the tensors makes these statistics, as plain JSON values."""
 
     @abstractmethod
-    def update(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Self:
-        """Count a batch of any size: logits (N, k_S), integer targets (N,) below k_T, optional sample weights (N,)."""
+    def update(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, log_probabilities: bool = False
+    ) -> Self:
+        """Count a batch of any size.
+
+        Args:
+            logits: (N, k_S) source logits in any floating type.
+            targets: (N,) integer target labels below k_T.
+            weights: (N,) weights of the samples; a weight of 2 is the sample twice.
+            log_probabilities: the logits are logarithms of probabilities, which need not add up to 1: statistics that add
+                up probabilities take them as they are instead of a softmax.
+        """
 
     @abstractmethod
     def with_classes(self, kept: Sequence[int | None]) -> Self:
@@ -43,7 +61,12 @@ class Statistics(nn.Module, ABC):
     @property
     def n(self) -> int:
         """How many samples were counted."""
-        return int(self.samples.sum())
+        return int(self.counted.sum())
+
+    @property
+    def weight(self) -> float:
+        """The summed weights of all samples; without weights, how many there are."""
+        return float(self.samples.sum())
 
     def empty(self) -> Self:
         """Statistics alike to these on the same device, with nothing counted."""
@@ -61,10 +84,23 @@ class Statistics(nn.Module, ABC):
         return self
 
     def subtract(self, other: "Statistics") -> Self:
-        """Take samples out again: the result equals statistics that never saw them (exact for counts)."""
+        """Take samples out again, with the weights they had: the result equals statistics that never saw them.
+
+        Counts are exact. In floating point, what is left below the rounding of the sums is nothing, and a class of which all
+        samples are gone is exactly empty.
+        """
         self.check_alike(other)
-        left = {name: part - other.get_buffer(name).to(part.device) for name, part in self.named_buffers()}
-        if bool((left["samples"] < 0).any()) or not self._possible(left):
+        taken = {name: part.to(self.samples.device) for name, part in other.named_buffers()}
+        left = {name: part - taken[name] for name, part in self.named_buffers()}
+        rounding = self.rounding + taken["rounding"] + self.samples * _UNIT
+        rounding += _of_additions(self.samples, self.counted) + _of_additions(taken["samples"], taken["counted"])
+        # sums of whole numbers are exact
+        fractional = (self.samples != self.samples.round()) | (taken["samples"] != taken["samples"].round())
+        bound, weights, gone = rounding.where(fractional, 0), left["samples"], left["counted"] == 0
+        strange = (left["counted"] < 0) | (weights < -bound) | (gone & (weights > bound))
+        weights[weights <= bound] = 0
+        left["rounding"] = (rounding - _of_additions(weights, left["counted"])).where(~gone, 0)
+        if bool(strange.any()) or not self._settle(left, taken, rounding):
             raise ReprogramError(
                 "these statistics do not contain all samples that are to be subtracted; nothing was changed"
             )
@@ -75,8 +111,7 @@ class Statistics(nn.Module, ABC):
     def all_reduce(self, group: "torch.distributed.ProcessGroup | None" = None) -> Self:
         """Sum over all processes of an initialised `torch.distributed` group; alone, do nothing."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            for part in self.buffers():
-                torch.distributed.all_reduce(part, group=group)
+            self._reduce(group)
         return self
 
     def reset(self) -> Self:
@@ -106,9 +141,22 @@ class Statistics(nn.Module, ABC):
             raise ReprogramError(f"{str(path)!r} does not hold {wanted}; give a file that save() wrote") from None
         return statistics
 
-    def _possible(self, left: dict[str, Tensor]) -> bool:
-        """Whether sums that a subtraction would leave can be sums of samples; rounding in them may be cleaned in place."""
-        return True
+    @abstractmethod
+    def _settle(self, left: dict[str, Tensor], taken: dict[str, Tensor], rounding: Tensor) -> bool:
+        """Clean what a subtraction of `taken` would leave, in place; False if that cannot be sums of samples.
+
+        `left["samples"]` is clean already; `rounding` (k_T,) is what the other sums may be off by, in units of samples.
+        """
+
+    def _reduce(self, group: "torch.distributed.ProcessGroup | None") -> None:
+        for part in self.buffers():
+            torch.distributed.all_reduce(part, group=group)
+
+    def _register_counts(self, k_target: int, weighted: bool) -> None:
+        """The buffers that all statistics have."""
+        self.register_buffer("samples", torch.zeros(k_target, dtype=torch.float64 if weighted else torch.int64))
+        self.register_buffer("counted", torch.zeros(k_target, dtype=torch.int64))
+        self.register_buffer("rounding", torch.zeros(k_target, dtype=torch.float64))
 
     def _checked_logits(self, logits: Tensor) -> Tensor:
         if logits.ndim != 2 or logits.shape[1] != self.k_source:
@@ -146,7 +194,14 @@ class Statistics(nn.Module, ABC):
         return weights.to(self.samples.device, torch.float64)
 
     def _count(self, targets: Tensor, weights: Tensor | None) -> None:
-        self.samples += torch.bincount(targets, weights, minlength=self.k_target).to(self.samples.dtype)
+        """Count a batch, after its sums were added."""
+        if weights is None:
+            added = counted = torch.bincount(targets, minlength=self.k_target)
+        else:
+            added = torch.bincount(targets, weights, minlength=self.k_target)
+            counted = torch.bincount(targets[weights > 0], minlength=self.k_target)
+        self.samples += added
+        self.counted += counted
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Only the device may change: half-precision sums would be wrong, and MPS has no float64 at all.
@@ -155,6 +210,11 @@ class Statistics(nn.Module, ABC):
             for name, part in list(self.named_buffers()):
                 setattr(self, name, part.to(device))
         return self
+
+
+def _of_additions(samples: Tensor, counted: Tensor) -> Tensor:
+    """By how much sums of these samples may be off, (k_T,): each addition rounds, and so does each sample's own share."""
+    return samples * (counted * _UNIT + _SHARE)
 
 
 def rearranged(table: Tensor, kept: Sequence[int | None], dim: int) -> Tensor:

@@ -38,6 +38,7 @@ class JointStatistics(Statistics):
     Attributes:
         matrix: (k_S, k_T) evidence.
         samples: (k_T,) how many samples of each target class were counted, or their summed weights.
+        counted: (k_T,) and rounding: (k_T,), see `Statistics`.
         sums: (k_S, k_T) float64, with `moments`: the summed logits of each class.
         squares: (k_S, k_T) float64, with `moments`: their summed squares.
     """
@@ -70,7 +71,7 @@ class JointStatistics(Statistics):
         self.moments, self.weighted = moments, weighted
         evidence = torch.float64 if weighted else _DTYPES[kind]
         self.register_buffer("matrix", torch.zeros(k_source, k_target, dtype=evidence))
-        self.register_buffer("samples", torch.zeros(k_target, dtype=torch.float64 if weighted else torch.int64))
+        self._register_counts(k_target, weighted)
         if moments:
             for name in ("sums", "squares"):
                 self.register_buffer(name, torch.zeros(k_source, k_target, dtype=torch.float64))
@@ -104,33 +105,43 @@ class JointStatistics(Statistics):
         return cls("probabilities", k_source, k_target, top_k, **options)
 
     def joint(self) -> Tensor:
-        """The estimate of p(Y_T, Y_S | X_T), (k_S, k_T) float64: the matrix over n (Eq. 6, Eq. 8)."""
-        return self.matrix.double() / max(self.n, 1)
+        """The estimate of p(Y_T, Y_S | X_T), (k_S, k_T) float64: the matrix over n or the summed weights (Eq. 6, Eq. 8)."""
+        return self.matrix.double() / (self.weight or 1.0)
 
     @torch.no_grad()
     @override
-    def update(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Self:
-        """Count a batch of any size.
-
-        Args:
-            logits: (N, k_S) source logits in any floating type. Equal logits are ranked by their index.
-            targets: (N,) integer target labels below k_T.
-            weights: (N,) weights of the samples, for statistics made with `weighted`.
-        """
+    def update(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, log_probabilities: bool = False
+    ) -> Self:
+        """As in `Statistics`; weights are for statistics made with `weighted`. Equal logits are ranked by their index."""
         logits = self._checked_logits(logits)
         targets = self._checked_targets(targets, len(logits))
         weights = self._checked_weights(weights, len(logits), self.weighted)
+        evidence = self.evidence(logits, log_probabilities=log_probabilities)
         if self.moments:
             self._add_moments(logits.double(), targets, weights)
-        return self._add(*self.evidence(logits), targets, weights)
+        return self._add(*evidence, targets, weights)
 
-    def evidence(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """The `top_k` source labels of each sample and what each of them adds to J: two tables (N, top_k)."""
+    def evidence(self, logits: Tensor, *, log_probabilities: bool = False) -> tuple[Tensor, Tensor]:
+        """The `top_k` source labels of each sample and what each of them adds to J: two tables (N, top_k).
+
+        Args:
+            logits: (N, k_S).
+            log_probabilities: whether these are logarithms of probabilities p, which may add up to less than 1 as the answer
+                of a service does that names only its best labels: then p itself is added (Eq. 8), not a softmax.
+        """
+        if log_probabilities and logits.numel() and float(logits.max()) > 1e-6:
+            raise ReprogramError(
+                f"log-probabilities up to {float(logits.max()):g} were given, but none is above 0; "
+                "pass logarithms of probabilities, or say that these are logits"
+            )
         if self.kind == "counts":
             labels = logits.argmax(1, keepdim=True)
             return labels, torch.ones_like(labels)
         top, labels = _stable_top_k(logits, self.top_k)
-        return labels, (top.double() - logits.double().logsumexp(1, keepdim=True)).exp()
+        return labels, (
+            top.double() if log_probabilities else top.double() - logits.double().logsumexp(1, keepdim=True)
+        ).exp()
 
     @torch.no_grad()
     def update_top_k(
@@ -197,15 +208,14 @@ class JointStatistics(Statistics):
         return mean_and_deviation(n, self.sums.sum(1), self.squares.sum(1))
 
     @override
-    def _possible(self, left: dict[str, Tensor]) -> bool:
-        rounding = self.matrix.double() * self.samples * 2.0**-52  # what so many float64 additions may have left
-        gone = left["samples"] == 0
-        if bool((left["matrix"].double() < -rounding).any()):
+    def _settle(self, left: dict[str, Tensor], taken: dict[str, Tensor], rounding: Tensor) -> bool:
+        matrix, gone = left["matrix"], left["samples"] == 0
+        bound = rounding if matrix.is_floating_point() else torch.zeros_like(rounding)
+        if bool(((matrix < -bound) | ((matrix > bound) & (left["counted"] == 0))).any()):
             return False
-        left["matrix"][(left["matrix"].double() <= rounding) | gone] = 0
-        for name in ("sums", "squares"):
-            if name in left:
-                left[name][:, gone] = 0
+        matrix[((matrix <= bound) & (taken["matrix"] > 0)) | gone] = 0
+        for name in ("sums", "squares") if self.moments else ():
+            left[name][:, gone] = 0
         return True
 
     def _add(
