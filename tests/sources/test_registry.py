@@ -49,7 +49,7 @@ def colours(monkeypatch):
         form="colours:NAME",
         meaning="random colours",
         names=lambda: ["warm", "cold"],
-        options=ColourOptions,
+        settings=ColourOptions,
     )
     register_source(source)
     return source
