@@ -40,6 +40,15 @@ def unknown(kind: str, given: str, known: Iterable[str]) -> ReprogramError:
     return ReprogramError(f"{kind} {given!r} is not known{nearest(given, names)} (known: {', '.join(names)})")
 
 
+def first_line(error: BaseException) -> str:
+    r"""What an exception of another package says, short enough to stand inside a sentence.
+
+    >>> first_line(OSError("no space left\nat all")), first_line(KeyError())
+    ('no space left', 'KeyError')
+    """
+    return str(error).strip().split("\n")[0][:160] or type(error).__name__
+
+
 @contextmanager
 def ignore_evidence_warnings() -> Iterator[None]:
     """Where classes without evidence are expected and not the point."""

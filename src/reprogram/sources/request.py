@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from reprogram.errors import ReprogramError
+from reprogram.errors import first_line as first_line
 from reprogram.progress import Progress
 from reprogram.sources.black_box import Outputs
 from reprogram.sources.weights import read_weights
@@ -55,11 +56,6 @@ class Request:
 def extra_missing(package: str, extra: str = "models") -> ReprogramError:
     """The error for a package that is not installed."""
     return ReprogramError(f"{package} is not installed, but this model needs it; run: pip install 'reprogram[{extra}]'")
-
-
-def first_line(error: Exception) -> str:
-    """What an exception of another package says, short enough to stand inside a sentence."""
-    return str(error).strip().split("\n")[0][:160] or type(error).__name__
 
 
 def unavailable(name: str, error: Exception, pretrained: bool) -> ReprogramError:
