@@ -17,8 +17,9 @@ from rich.table import Table
 
 from reprogram.cli.answers import LogitsCommand, MapCommand, logits_verb, map_verb
 from reprogram.cli.arguments import parse, peek
-from reprogram.data.load import BUNDLED_DATA, Split, load_data, load_labelled
+from reprogram.data.load import Split, load_data, load_labelled
 from reprogram.data.paper import PAPER, check_paper, find_paper
+from reprogram.data.registry import FORMATS
 from reprogram.errors import EvidenceWarning, ReprogramError, unknown
 from reprogram.files import claimed_folder, read_json
 from reprogram.mappings.base import METHODS
@@ -266,14 +267,7 @@ def datasets_verb(arguments: Sequence[str]) -> None:
         return
     if command.words:
         raise unknown("word", command.words[0], ["check"])
-    rows = {
-        **BUNDLED_DATA,
-        "FOLDER": "train/<class>/*.jpg, test/<class>/*.jpg, perhaps val/; or <class>/*.jpg, a fifth of them for testing",
-        "FILE.csv, FILE.parquet": "a table with the columns path, label and perhaps split",
-        "FILE.npz": "arrays images and labels, perhaps split and classes",
-        "hf:NAME": "a data set of the `datasets` library, from the Hub or saved on disk",
-        "torchvision:NAME": "a data set of torchvision under --data-root",
-    }
+    rows = {record.form: record.meaning for record in FORMATS.values()}
     width = max(map(len, rows))
     print("\n".join(f"{name:<{width}}  {text}" for name, text in rows.items()))
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)

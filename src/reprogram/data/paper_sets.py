@@ -1,14 +1,11 @@
-"""The twelve data sets of the paper: their sizes and settings, and how each is found, loaded and checked."""
+"""The twelve data sets of the paper: their sizes and settings, known before anything heavy is imported."""
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from reprogram.data.dataset import DataSet, Split
-from reprogram.data.paper_layouts import Cifar, Coop, Gtsrb, Layout, Lmdb, Svhn
 from reprogram.errors import ReprogramError, unknown
-from reprogram.progress import Progress
 
 _COOP_HELP = "follow DATASETS.md of github.com/KaiyangZhou/CoOp for the images and {split}, and lay them out as {place}"
 _GTSRB_CLASSES = (
@@ -70,7 +67,7 @@ class PaperSet:
         val: number of validation images that the split brings; None where there are none, or their number is not published.
         test: number of test images.
         image_size: side of the image on the padded canvas of 224.
-        layouts: where it is looked for, in this order.
+        layouts: where it is looked for, in this order: the name of a class of `paper_layouts`, and its arguments.
         how_to_get: where it comes from and how it has to lie under the data root.
         batch_size: of the training.
         flip_safe: whether a mirrored image keeps its class.
@@ -84,21 +81,20 @@ class PaperSet:
     val: int | None
     test: int
     image_size: int
-    layouts: tuple[Layout, ...]
+    layouts: tuple[tuple[str, Mapping[str, Any]], ...]
     how_to_get: str
     batch_size: int = 256
     flip_safe: bool = True
     archives: Mapping[int, str] = field(default_factory=dict)
 
     @property
-    def folders(self) -> tuple[str, ...]:
-        """The folder names under the data root that are looked into."""
-        return next((layout.folders for layout in self.layouts if isinstance(layout, Lmdb)), (self.name,))
-
-    @property
     def counts(self) -> dict[str, int | None]:
         """The expected number of images in each split."""
         return {"train": self.train, "val": self.val, "test": self.test}
+
+
+def _lmdb(folders: tuple[str, ...], classes: int) -> tuple[str, dict[str, Any]]:
+    return "Lmdb", {"folders": folders, "classes": classes}
 
 
 def _coop(
@@ -125,7 +121,10 @@ def _coop(
         val,
         test,
         image_size=128,
-        layouts=(Coop(folders, images, split_file), Lmdb(folders, classes)),
+        layouts=(
+            ("Coop", {"folders": folders, "images": images, "split_file": split_file}),
+            _lmdb(folders, classes),
+        ),
         how_to_get=_COOP_HELP.format(split=split_file, place=place)
         + f"; or put the ILM-VP authors' LMDB files into {name}/",
         batch_size=batch_size,
@@ -141,7 +140,7 @@ def _cifar(name: str, title: str, classes: int, python: str, binary: str) -> Pap
         None,
         10_000,
         image_size=32,
-        layouts=(Cifar((name,), fine=classes == 100), Lmdb((name,), classes)),
+        layouts=(("Cifar", {"folders": (name,), "fine": classes == 100}), _lmdb((name,), classes)),
         how_to_get=f"unpack the python or binary version of www.cs.toronto.edu/~kriz/cifar.html as {python}/ or {binary}/",
     )
 
@@ -161,7 +160,7 @@ PAPER: dict[str, PaperSet] = {
             None,
             12_630,
             image_size=32,
-            layouts=(Gtsrb(_GTSRB_CLASSES), Lmdb(("gtsrb",), 43)),
+            layouts=(("Gtsrb", {"names": _GTSRB_CLASSES}), _lmdb(("gtsrb",), 43)),
             how_to_get=(
                 "unpack GTSRB_Final_Training_Images.zip, GTSRB_Final_Test_Images.zip and GTSRB_Final_Test_GT.zip from "
                 "benchmark.ini.rub.de into gtsrb/, so that gtsrb/GTSRB/ and gtsrb/GT-final_test.csv are there"
@@ -186,7 +185,7 @@ PAPER: dict[str, PaperSet] = {
             None,
             26_032,
             image_size=32,
-            layouts=(Svhn(), Lmdb(("svhn",), 10)),
+            layouts=(("Svhn", {}), _lmdb(("svhn",), 10)),
             how_to_get="put train_32x32.mat and test_32x32.mat from ufldl.stanford.edu/housenumbers into svhn/",
             flip_safe=False,  # a mirrored digit is no digit, or another one
         ),
@@ -201,108 +200,6 @@ def paper_set(name: str) -> PaperSet:
     return PAPER[name]
 
 
-def clean_class_name(name: str) -> str:
-    """Write a class name as a text encoder and a person want it.
-
-    >>> clean_class_name("Apply_Eye-Makeup")
-    'apply eye makeup'
-    """
-    return name.lower().replace("_", " ").replace("-", " ")
-
-
-def find_paper(name: str, root: Path) -> Path | None:
-    """The file or folder under the root that the data set is loaded from, or None where it is not there."""
-    found = _find(paper_set(name), root)
-    return found[1] if found else None
-
-
-def load_paper(name: str, root: Path) -> tuple[DataSet, list[str]]:
-    """Load one of the twelve.
-
-    Returns:
-        The data set, and in words each point in which it is not what the paper used; none where it is.
-    """
-    data, remarks = _load(paper_set(name), root)
-    return data, [*remarks, *_differences(paper_set(name), data), *_other_archive(paper_set(name), data)]
-
-
-def check_paper(name: str, root: Path, progress: Progress | None = None) -> list[str]:
-    """Count the images of one of the twelve and decode each; return what is wrong in words, nothing where all is fine."""
-    entry = paper_set(name)
-    data, remarks = _load(entry, root)
-    findings = [*remarks, *_differences(entry, data)]
-    parts = {"training": data.train, "validation": data.val, "test": data.test}
-    for part, split in parts.items():
-        if split is not None:
-            findings += _undecodable(split, progress or Progress(), f"decoding the {part} images of {entry.title}")
-    return findings
-
-
-def _find(entry: PaperSet, root: Path) -> tuple[Layout, Path] | None:
-    for layout in entry.layouts:
-        place = layout.find(root)
-        if place is not None:
-            return layout, place
-    return None
-
-
-def _load(entry: PaperSet, root: Path) -> tuple[DataSet, list[str]]:
-    found = _find(entry, root)
-    if found is None:
-        raise ReprogramError(f"data 'paper:{entry.name}' is not under the data root {str(root)!r}; {entry.how_to_get}")
-    layout, place = found
-    contents = layout.load(place)
-    data = DataSet(
-        entry.name,
-        tuple(clean_class_name(name) for name in contents.classes),
-        train=contents.splits["train"],
-        test=contents.splits["test"],
-        val=contents.splits.get("val"),
-        image_size=entry.image_size,
-        flip_safe=entry.flip_safe,
-    )
-    return data, contents.remarks
-
-
-def _differences(entry: PaperSet, data: DataSet) -> list[str]:
-    words = []
-    if data.k_target != entry.classes:
-        words.append(f"{entry.title} has {data.k_target:,} classes here, but {entry.classes:,} in the paper")
-    parts = {"training": (data.train, entry.train), "validation": (data.val, entry.val), "test": (data.test, entry.test)}
-    for part, (split, expected) in parts.items():
-        if expected is None or split is None:  # LMDB files and official splits bring no validation images
-            continue
-        accepted = {expected, *(entry.archives if part == "training" else ())}
-        if len(split) not in accepted:
-            choice = f"{expected:,} in the paper"
-            if part == "training" and entry.archives:
-                choice = " or ".join(f"{count:,} ({archive})" for count, archive in entry.archives.items())
-            words.append(f"{entry.title} has {len(split):,} {part} images here, but {choice}")
-    return words
-
-
-def _other_archive(entry: PaperSet, data: DataSet) -> list[str]:
-    count = len(data.train)
-    if count == entry.train or count not in entry.archives:
-        return []
-    return [
-        f"{entry.title} has the {count:,} training images of {entry.archives[count]}; "
-        f"the paper's are the {entry.train:,} of {entry.archives[entry.train]}"
-    ]
-
-
-def _undecodable(split: Split, progress: Progress, what: str) -> list[str]:
-    def fault(index: int) -> str | None:
-        try:
-            split.read(index, None, "bilinear")
-        except ReprogramError as error:
-            return str(error)
-        return None
-
-    pool = ThreadPoolExecutor()
-    try:
-        futures = [pool.submit(fault, index) for index in range(len(split))]
-        faults = [future.result() for future in progress.track(futures, what)]
-    finally:
-        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for the images that are still queued
-    return [words for words in faults if words is not None]
+def paper_missing(entry: PaperSet, root: Path) -> ReprogramError:
+    """The error for a set that is not under the data root."""
+    return ReprogramError(f"data 'paper:{entry.name}' is not under the data root {str(root)!r}; {entry.how_to_get}")

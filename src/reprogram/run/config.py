@@ -93,7 +93,7 @@ class FitConfig(TrainingSettings):
 
     def load_data(self) -> DataSet:
         """The data set, with a validation split and as few training images as were asked for."""
-        data = load_data(self.data, seed=self.seed, root=self.data_root).with_validation(self.val_fraction, self.seed)
+        data = load_data(self.data, root=self.data_root).with_validation(self.val_fraction)
         return data.with_fewer(shots=self.shots, fraction=self.fraction, seed=self.seed)
 
     def training_settings(self, data: DataSet) -> TrainingSettings:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from reprogram.data.load import DataSet, Split, cache_folder, decode_data
+from reprogram.data.load import DataSet, Decoding, Split
 from reprogram.errors import ReprogramError
 from reprogram.files import claimed_folder, read_json, remove_leftovers, write_json, write_text
 from reprogram.mappings.selection import Candidate, select_mapping
@@ -52,15 +52,9 @@ def run_fit(config: FitConfig, folder: Path, *, resume: bool = False, progress: 
         frozen = config.load_frozen(data, progress)
         model = config.build(frozen, data)
         settings = config.training_settings(data)
-        data, skipped = decode_data(
-            data,
-            pixel_sizes(model.program, settings.augment),
-            model.program.interpolation,
-            cache=cache_folder() if config.cache else None,
-            skip_bad=config.skip_bad,
-            processes=os.cpu_count() or 1,
-            progress=progress,
-        )
+        decoding = Decoding(config.cache, config.skip_bad, os.cpu_count())
+        sizes = pixel_sizes(model.program, settings.augment)
+        data, skipped = decoding.decode(data, sizes, model.program.interpolation, progress)
         write_json(folder / "config.json", config.model_dump())
     write_json(folder / "environment.json", environment(model.device))
     if config.mapping == "auto":

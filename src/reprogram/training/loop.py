@@ -1,6 +1,5 @@
 """`fit`: one loop for every program and mapping. The four steps of the paper's Algorithm 1 stand in `_train_epoch`."""
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reprogram.data.load import DataSet, Split
+from reprogram.data.splits import stratified_folds
 from reprogram.errors import ReprogramError
 from reprogram.files import read_tensors
 from reprogram.images.views import Augment, centre_view, margin, random_views
@@ -92,7 +92,7 @@ def fit(
     passes = run.epochs * len(data.train) + len(data.test) + (0 if data.val is None else len(data.val))
     progress.say(f"network: {model.accelerate(passes)}")
     checkpoint = None if checkpoint is None else Path(checkpoint)
-    origin = {"settings": settings.model_dump(), "source": model.frozen.fingerprint, "data": _digest(data)}
+    origin = {"settings": settings.model_dump(), "source": model.frozen.fingerprint, "data": data.digest()}
     if checkpoint is not None and checkpoint.exists():
         run.restore(checkpoint, origin)
     with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
@@ -138,14 +138,6 @@ def _run_epochs(
             run.store(checkpoint, origin)
         if on_epoch is not None:
             on_epoch(run.records, run.epochs)
-
-
-def _digest(data: DataSet) -> str:
-    """Which images with which labels the splits hold, by their names: what a checkpoint must agree with."""
-    digest = hashlib.sha256(repr(data.classes).encode())
-    for split in (data.train, data.val, data.test):
-        digest.update(repr(None if split is None else (split.names, split.labels.tolist())).encode())
-    return digest.hexdigest()
 
 
 def _refresh_mapping(run: "_Run", train: Split, epoch: int, progress: Progress) -> float | None:
@@ -234,20 +226,6 @@ def learning_rate_factor(schedule: Schedule, epoch: int, step: int, epochs: int,
     if schedule == "cosine":
         return (1 + math.cos(math.pi * (epoch * steps + step) / (epochs * steps))) / 2
     return 1.0
-
-
-def stratified_folds(labels: Tensor, folds: int, seed: int) -> Tensor | None:
-    """A fold for each sample, (N,), every class spread over all of them; None for less than two folds.
-
-    >>> stratified_folds(torch.tensor([0, 0, 0, 1, 1, 1]), 3, seed=0).view(2, 3).sort().values.tolist()
-    [[0, 1, 2], [0, 1, 2]]
-    """
-    folds = min(folds, len(labels))
-    if folds < 2:
-        return None
-    shuffled = torch.randperm(len(labels), generator=generator(seed, "folds"))
-    order = shuffled[labels[shuffled].argsort(stable=True)]
-    return torch.empty(len(labels), dtype=torch.int64).index_put_((order,), torch.arange(len(labels)) % folds)
 
 
 @dataclass
