@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from reprogram import load_data
-from reprogram.data.load import decode_data
+from reprogram.data.decode import Decoding
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
         seconds = []
         for _ in range(3):
             start = time.perf_counter()
-            data, _ = decode_data(load_data(root / "set"), {"train": 128, "test": 128}, cache=root / "cache", processes=2)
+            data, _ = Decoding(root / "cache", processes=2).decode(load_data(root / "set"), {"train": 128, "test": 128})
             assert len(data.train.pixels(128)) == 1600
             seconds.append(time.perf_counter() - start)
         first, again = seconds[0], min(seconds[1:])

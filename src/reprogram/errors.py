@@ -49,6 +49,15 @@ def extra_missing(package: str, extra: str, needed_by: str = "this model") -> Re
     return ReprogramError(f"{package} is not installed, but {needed_by} needs it; run: pip install 'reprogram[{extra}]'")
 
 
+def first_line(error: BaseException) -> str:
+    r"""What an exception of another package says, short enough to stand inside a sentence.
+
+    >>> first_line(OSError("no space left\nat all")), first_line(KeyError())
+    ('no space left', 'KeyError')
+    """
+    return str(error).strip().split("\n")[0][:160] or type(error).__name__
+
+
 @contextmanager
 def ignore_evidence_warnings() -> Iterator[None]:
     """Where classes without evidence are expected and not the point."""

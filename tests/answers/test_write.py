@@ -10,6 +10,7 @@ import reprogram.answers.write
 from reprogram import ReprogramError, load_data, load_frozen
 from reprogram.answers.shards import find_shards, read_blocks
 from reprogram.answers.write import write_logits
+from reprogram.data.decode import Decoding
 from reprogram.programs.base import Padding, Resize
 
 
@@ -82,7 +83,7 @@ def test_an_interrupted_call_continues_to_the_same_bytes(frozen, data, tmp_path,
 def test_the_cache_and_the_program_change_what_they_should(frozen, data, tmp_path):
     program = resized(frozen)
     plain = write_logits(program, frozen, data, tmp_path / "plain", split="test")
-    cached = write_logits(program, frozen, data, tmp_path / "cached", split="test", cache=tmp_path / "cache")
+    cached = write_logits(program, frozen, data, tmp_path / "cached", split="test", decoding=Decoding(tmp_path / "cache"))
     assert plain["shards"] == cached["shards"]
     padding = Padding(64, 32, mean=frozen.mean, std=frozen.std)
     other = write_logits(padding, frozen, data, tmp_path / "padded", split="test")
@@ -99,13 +100,12 @@ def test_bad_images_are_named_or_left_out(frozen, tmp_path):
     folder = draw_folder(tmp_path / "set", per_class=6)
     (folder / "disc" / "003.png").write_bytes(b"")
     data = load_data(str(folder))
-    for cache in (None, tmp_path / "cache"):
+    for cache in (False, tmp_path / "cache"):
         with pytest.raises(ReprogramError, match=r"003.png"):
-            write_logits(resized(frozen), frozen, data, tmp_path / "out", cache=cache)
+            write_logits(resized(frozen), frozen, data, tmp_path / "out", decoding=Decoding(cache))
         assert not (tmp_path / "out").exists()
-        manifest = write_logits(
-            resized(frozen), frozen, data, tmp_path / f"skip-{cache is None}", cache=cache, skip_bad=True
-        )
+        skipping = Decoding(cache, skip_bad=True)
+        manifest = write_logits(resized(frozen), frozen, data, tmp_path / f"skip-{not cache}", decoding=skipping)
         assert sum(shard["rows"] for shard in manifest["shards"].values()) == 17
 
 

@@ -4,7 +4,7 @@ from reprogram import load_data
 
 
 def test_the_digits_are_always_split_the_same_way():
-    data, again = load_data("digits", seed=0), load_data("digits", seed=5)
+    data, again = load_data("digits", split_seed=0), load_data("digits", split_seed=5)
     assert data.classes == tuple("0123456789")
     assert len(data.train) + len(data.test) == 1797
     assert data.test.names == again.test.names

@@ -55,7 +55,7 @@ def test_a_saved_data_set_with_its_splits(tmp_path):
 
 def test_without_a_test_split_the_seed_draws_one(tmp_path):
     table(10).save_to_disk(str(tmp_path / "one"))
-    data = load_hub(str(tmp_path / "one"), seed=1)
+    data = load_hub(str(tmp_path / "one"), split_seed=1)
     assert (len(data.train), len(data.test), data.val) == (8, 2, None)
     datasets.DatasetDict({"train": table(10), "validation": table(4)}).save_to_disk(str(tmp_path / "two"))
     data = load_hub(str(tmp_path / "two"))

@@ -10,7 +10,7 @@ from reprogram import ArraySplit, DataSet, ReprogramError, load_data
 
 def test_a_tuple_of_arrays_is_split_by_the_seed():
     images = np.zeros((40, 8, 8, 3), dtype=np.uint8)
-    data, again, other = (load_data((images, ["cat", "dog"] * 20), seed=seed) for seed in (0, 0, 1))
+    data, again, other = (load_data((images, ["cat", "dog"] * 20), split_seed=seed) for seed in (0, 0, 1))
     assert data.classes == ("cat", "dog")
     assert (len(data.train), len(data.test)) == (32, 8)
     assert data.test.names == again.test.names != other.test.names

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from reprogram.data.tables import load_table, sorted_classes
+from reprogram.data.tables import load_table
 from reprogram.errors import ReprogramError
 
 
@@ -27,12 +27,12 @@ def write_csv(path, rows, header=("path", "label"), encoding="utf-8", delimiter=
 
 def test_a_csv_without_splits_is_split_by_the_seed(tmp_path, pictures):
     table = write_csv(tmp_path / "t.csv", [(name, index % 2) for index, name in enumerate(pictures)], encoding="utf-8-sig")
-    data = load_table(table, seed=3)
+    data = load_table(table, split_seed=3)
     assert data.name == "t"
     assert data.classes == ("0", "1")
     assert (len(data.train), len(data.test), data.val) == (10, 2, None)
     assert sorted(data.train.names + data.test.names) == sorted(str(tmp_path / name) for name in pictures)
-    assert load_table(table, seed=3).test.names == data.test.names
+    assert load_table(table, split_seed=3).test.names == data.test.names
     assert data.train.pixels(4).shape == (10, 3, 4, 4)
 
 
@@ -66,6 +66,19 @@ def test_parquet(tmp_path, pictures):
     pq.write_table(pa.table({"path": pictures, "label": [None, "a"] * 6}), tmp_path / "null.parquet")
     with pytest.raises(ReprogramError, match="no label in row 1"):
         load_table(tmp_path / "null.parquet")
+
+
+def test_a_class_spelled_in_two_ways_is_refused(tmp_path, pictures):
+    labels = ["pug", "cat", "dog"] * 2 + ["PUG", "cat", "dog"] * 2
+    rows = list(zip(pictures, labels, ["train"] * 6 + ["test"] * 6, strict=True))
+    with pytest.raises(ReprogramError, match="'pug' in train and 'PUG' in test"):
+        load_table(write_csv(tmp_path / "t.csv", rows, ("path", "label", "split")))
+
+
+def test_classes_that_a_split_lacks_are_noted(tmp_path, pictures):
+    rows = list(zip(pictures, ["a", "b", "c"] * 4, ["train"] * 9 + ["test"] * 3, strict=True))[:11]
+    data = load_table(write_csv(tmp_path / "t.csv", rows, ("path", "label", "split")))
+    assert data.notes == ("the test split has no image of class 'c'",)
 
 
 def test_absolute_paths_are_the_users_own_business(tmp_path, pictures):
@@ -102,8 +115,3 @@ def test_a_file_that_is_no_text_or_not_there(tmp_path):
         load_table(tmp_path / "t.csv")
     with pytest.raises(ReprogramError, match="does not exist"):
         load_table(tmp_path / "none.csv")
-
-
-def test_numbers_sort_by_value_and_names_by_spelling():
-    assert sorted_classes(["2", "10", "1"]) == ("1", "2", "10")
-    assert sorted_classes(["b", "10", "9"]) == ("10", "9", "b")

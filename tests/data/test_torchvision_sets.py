@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from reprogram import load_data
 from reprogram.data.torchvision_sets import load_torchvision
 from reprogram.errors import ReprogramError
+from reprogram.sources.load import import_torchvision
 
 
 def write_mnist(root):
@@ -59,9 +61,49 @@ def test_a_set_without_parts_is_split_by_the_seed(tmp_path):
 def test_mistakes_are_one_sentence(tmp_path):
     with pytest.raises(ReprogramError, match="did you mean 'CIFAR10'"):
         load_torchvision("CIFR10", tmp_path)
-    with pytest.raises(ReprogramError, match="allow the download"):
+    with pytest.raises(ReprogramError, match="with --download"):
         load_torchvision("cifar10", tmp_path)
     with pytest.raises(ReprogramError, match="has no split called train"):
         load_torchvision("EMNIST", tmp_path)
     with pytest.raises(ReprogramError, match="cannot be loaded from"):
         load_torchvision("DTD", tmp_path)
+
+
+def test_a_download_is_made_only_when_it_is_allowed(tmp_path, monkeypatch):
+    asked = []
+
+    class Fetched:
+        """Stands for a set that is not there."""
+
+        classes = ("a", "b")
+
+        def __init__(self, root, train=True, download=False):
+            asked.append(download)
+            if not download:
+                raise RuntimeError("Dataset not found.")
+            self.targets = [0, 1] * 3
+
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            return Image.new("RGB", (4, 4)), self.targets[index]
+
+    sets = import_torchvision().datasets
+    monkeypatch.setattr(sets, "CIFAR10", Fetched)
+    with pytest.raises(ReprogramError, match=r"torchvision:CIFAR10' .*Dataset not found.* or let .* with --download"):
+        load_data("torchvision:CIFAR10", root=tmp_path)
+    assert asked == [False]
+    data = load_data("torchvision:cifar10", root=tmp_path, download=True)
+    assert (len(data.train), asked) == (6, [False, True, True])
+
+
+def test_a_set_that_cannot_be_fetched_does_not_offer_it(tmp_path):
+    with pytest.raises(ReprogramError) as caught:
+        load_torchvision("ImageNet", tmp_path)
+    assert "--download" not in str(caught.value)
+
+
+def test_a_set_whose_class_unpickles_is_refused(tmp_path):
+    with pytest.raises(ReprogramError, match="LSUN' is refused"):
+        load_torchvision("lsun", tmp_path)

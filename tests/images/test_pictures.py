@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
 from reprogram.errors import ReprogramError
-from reprogram.images.pictures import as_rgb, large_images_allowed, pil_to_tensor, read_image, resize
+from reprogram.images.pictures import as_rgb, begins_like_an_image, large_images_allowed, pil_to_tensor, read_image, resize
 
 fast = settings(deadline=None, derandomize=True, max_examples=40)
 NAN = float("nan")
@@ -94,6 +94,17 @@ def test_rgb_floats_pass_through_unchanged():
 def test_what_is_no_batch_of_pixels_is_refused(images, message):
     with pytest.raises(ReprogramError, match=message):
         as_rgb(images)
+
+
+def test_a_resize_of_white_by_torch_itself_is_white():
+    """Its antialiased resize returns 1 + 2.4e-7 for some sizes, and half precision has 1.00098 next to 1."""
+    excess = torch.tensor([1 + 2.4e-7, 1.0, 0.5, -3e-8, 1.0009, -0.0009]).view(1, 1, 2, 3)
+    out = as_rgb(excess)
+    assert out[0, 0].flatten().tolist() == [1, 1, 0.5, 0, 1, 0]
+    assert as_rgb(excess.half()).max() == 1
+    for outside in (1.002, -0.002):
+        with pytest.raises(ReprogramError, match="values from"):
+            as_rgb(torch.tensor([0.5, outside, 0.5, 0.5]).view(1, 1, 2, 2))
 
 
 def test_resize_lets_the_right_size_through_and_keeps_the_range():
@@ -284,8 +295,43 @@ def test_broken_files_are_named(tmp_path, name, content):
 def test_missing_files_and_folders_are_named(tmp_path):
     with pytest.raises(ReprogramError, match=r"nowhere\.jpg' does not exist"):
         read_image(tmp_path / "nowhere.jpg")
-    with pytest.raises(ReprogramError, match="cannot be decoded"):
+    with pytest.raises(ReprogramError, match="is a folder, but an image file is expected"):
         read_image(tmp_path)
+
+
+def test_only_decoders_for_photographs_run(tmp_path, monkeypatch):
+    """A file is decoded by what it is, not by its name: PostScript would start another program."""
+    asked = []
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: asked.append(1))
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n")
+    with pytest.raises(ReprogramError, match=r"photo\.jpg' cannot be decoded"):
+        read_image(path)
+    Image.fromarray(colours(8, 8)).save(tmp_path / "old.tga")
+    with pytest.raises(ReprogramError, match=r"old\.tga' cannot be decoded"):
+        read_image(tmp_path / "old.tga")
+    assert asked == []
+
+
+def test_whatever_a_decoder_raises_is_about_the_image(folder, monkeypatch):
+    path = folder(Image.fromarray(colours(8, 8)), "a.png")
+
+    def raw(*_, **__):
+        raise KeyError("exif")
+
+    monkeypatch.setattr("reprogram.images.pictures.ImageOps.exif_transpose", raw)
+    with pytest.raises(ReprogramError, match=r"a\.png' cannot be decoded"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("kind", ["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP", "AVIF"])
+def test_images_are_known_by_their_first_bytes(tmp_path, kind):
+    (tmp_path / "picture").write_bytes(encoded(Image.fromarray(colours(16, 16)), kind))
+    assert begins_like_an_image(tmp_path / "picture")
+    assert read_image(tmp_path / "picture").shape == (3, 16, 16)
+    (tmp_path / "text").write_text("Make: a note")
+    assert not begins_like_an_image(tmp_path / "text")
+    assert not begins_like_an_image(tmp_path / "nowhere")
 
 
 def test_a_decompression_bomb_is_refused(folder, monkeypatch):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from reprogram.answers.block import Block
 from reprogram.answers.shards import read_blocks
-from reprogram.data.tables import SPLIT_WORDS, sorted_classes
+from reprogram.data.splits import SPLIT_WORDS, sorted_classes
 from reprogram.errors import ReprogramError, nearest
 
 

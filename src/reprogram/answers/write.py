@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from reprogram.answers.manifest import KIND, MANIFEST
-from reprogram.data.cache import decode_data
+from reprogram.data.cache import decode_in_memory
 from reprogram.data.dataset import bad_images
+from reprogram.data.decode import Decoding
 from reprogram.data.load import DataSet, Split
 from reprogram.errors import ReprogramError
 from reprogram.files import claimed_folder, read_json, remove_leftovers, write_file, write_json
@@ -33,9 +34,7 @@ def write_logits(
     form: Format = "npz",
     shard_size: int = 4096,
     batch_size: int = 64,
-    cache: Path | None = None,
-    skip_bad: bool = False,
-    processes: int = 0,
+    decoding: Decoding | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Pass the images of a data set through a frozen model and write its logits as shards.
@@ -52,27 +51,24 @@ def write_logits(
         form: npz or parquet.
         shard_size: rows per shard.
         batch_size: images per step.
-        cache: folder of the cache of decoded images; None decodes shard by shard.
-        skip_bad: leave images out that cannot be decoded.
-        processes: how many processes decode into the cache.
+        decoding: with a cache or, by default, shard by shard; and what becomes of images that cannot be decoded.
         progress: where to show progress.
 
     Returns:
         The manifest.
     """
-    progress = progress or Progress()
+    progress, decoding = progress or Progress(), decoding or Decoding(cache=False)
     parts = _parts(data, split)
     if folder.exists() and not folder.is_dir():
         raise ReprogramError(f"{str(folder)!r} is a file, but a folder for shards is expected; choose another --out")
-    manifest = _identity(program, frozen, data, parts, form, shard_size, skip_bad)
-    before = _earlier(folder, manifest)
-    if cache is not None:
-        sizes = dict.fromkeys(parts, program.image_size)
+    whole = parts
+    if decoding.cache:
         # the places of bad images are part of the cache, so the same ones are left out each time
-        decoded, _ = decode_data(
-            data, sizes, program.interpolation, cache=cache, skip_bad=skip_bad, processes=processes, progress=progress
-        )
+        sizes = dict.fromkeys(parts, program.image_size)
+        decoded, _ = decoding.decode(data, sizes, program.interpolation, progress)
         parts = _parts(decoded, split)
+    manifest = _identity(program, frozen, data, whole, form, shard_size, decoding.skip_bad)
+    before = _earlier(folder, manifest)
     with claimed_folder(folder):
         remove_leftovers(folder)
         manifest["shards"] = {
@@ -91,9 +87,7 @@ def write_logits(
             if name in manifest["shards"]:
                 continue
             what = f"{name} ({number} of {len(names)})"
-            columns = _answers(
-                program, frozen, data.classes, parts[part], places, batch_size, cache, skip_bad, progress, what
-            )
+            columns = _answers(program, frozen, data.classes, parts[part], places, batch_size, decoding, progress, what)
             columns["split"] = [part] * len(columns["label"])
             write_shard(folder / name, columns)
             manifest["shards"][name] = {"rows": len(columns["label"]), "sha256": _sha256(folder / name)}
@@ -143,8 +137,8 @@ def _identity(
     """Everything that the content of the shards depends on."""
     digest = hashlib.sha256()
     for name, images in parts.items():
-        for index, label in enumerate(images.labels.tolist()):
-            line = f"{name}\t{images.names[index]}\t{label}\t{images.content_key(index)}\n"
+        for image, label, fingerprint in zip(images.names, images.labels.tolist(), images.fingerprints(), strict=True):
+            line = f"{name}\t{image}\t{label}\t{fingerprint}\n"
             digest.update(line.encode(errors="surrogateescape"))
     theta = hashlib.sha256(repr(program.config()).encode())
     for parameter in program.parameters():
@@ -195,23 +189,20 @@ def _answers(
     images: Split,
     places: range,
     batch_size: int,
-    cache: Path | None,
-    skip_bad: bool,
+    decoding: Decoding,
     progress: Progress,
     what: str,
 ) -> dict[str, Any]:
     """The columns of one shard."""
-    kept = list(places)
-    if cache is not None:
+    part = images.subset(torch.tensor(places))
+    if images.is_decoded(program.image_size, program.interpolation):
         pixels = images.pixels(program.image_size, program.interpolation)[places.start : places.stop]
     else:
-        part = images.subset(torch.tensor(places))
-        pixels = torch.zeros(len(part), 3, program.image_size, program.image_size, dtype=torch.uint8)
-        bad = part.decode_into(pixels, range(len(part)), program.interpolation)
-        if bad and not skip_bad:
-            raise bad_images(bad)
-        good = [index for index in range(len(part)) if index not in bad]
-        kept, pixels = [places[index] for index in good], pixels[good]
+        decoded = decode_in_memory(part, program.image_size, program.interpolation, Progress())
+        if decoded.failures and not decoding.skip_bad:
+            raise bad_images(list(decoded.failures.values()), [part.names[place] for place in decoded.failures])
+        good = [place for place in range(len(part)) if place not in decoded.failures]  # none, perhaps: a shard is small
+        part, pixels = part.subset(torch.tensor(good, dtype=torch.int64)), decoded.pixels[good]
     device = program.mean.device
     answers = [
         frozen(program(batch.to(device))).float().cpu().numpy()
@@ -219,8 +210,8 @@ def _answers(
     ]
     return {
         "logits": np.concatenate(answers) if answers else np.zeros((0, frozen.k_source), np.float32),
-        "label": [classes[label] for label in images.labels[kept].tolist()],
-        "image": [images.names[place] for place in kept],
+        "label": [classes[label] for label in part.labels.tolist()],
+        "image": part.names,
     }
 
 

@@ -21,7 +21,7 @@ from reprogram.answers.parallel import Engine
 from reprogram.answers.shards import find_shards
 from reprogram.answers.write import write_logits
 from reprogram.cli.arguments import parse
-from reprogram.data.load import cache_folder
+from reprogram.data.decode import Decoding
 from reprogram.errors import ReprogramError
 from reprogram.files import write_file
 from reprogram.mappings.base import METHODS, Normalize
@@ -294,9 +294,7 @@ def logits_verb(arguments: Sequence[str]) -> None:
             form=command.format,
             shard_size=command.shard_size,
             batch_size=command.batch_size,
-            cache=cache_folder() if command.cache else None,
-            skip_bad=command.skip_bad,
-            processes=os.cpu_count() or 1,
+            decoding=Decoding(command.cache, command.skip_bad, os.cpu_count()),
             progress=progress,
         )
     except KeyboardInterrupt:

@@ -1,10 +1,9 @@
 """Images that a program holds already: numpy arrays, torch tensors, `.npz` files, and any map-style torch data set."""
 
-import hashlib
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -13,18 +12,16 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from typing_extensions import override
 
-from reprogram.data.dataset import ArraySplit, DataSet, Split
-from reprogram.data.tables import sorted_classes, split_by_seed, split_by_words
-from reprogram.errors import ReprogramError
+from reprogram.data.dataset import ArraySplit, DataSet, Split, content_hash
+from reprogram.data.splits import PARTS, drawn_test, places_by_word, sorted_classes
+from reprogram.errors import ReprogramError, first_line
+from reprogram.images.batches import Array, Channels, channels_first
 from reprogram.images.pictures import Interpolation, as_rgb, pil_to_tensor, resize
 
-Array = np.ndarray[Any, Any] | Tensor
-Channels = Literal["first", "last"]
-_PARTS = ("train", "val", "test")
 _LABEL_ATTRIBUTES = ("targets", "labels", "_labels")
 
 
-def load_npz(path: Path, seed: int = 0) -> DataSet:
+def load_npz(path: Path, split_seed: int = 0) -> DataSet:
     """Load a `.npz` file.
 
     It holds `images` and `labels`, perhaps `split` (train, val or test for each image); or `train_images`,
@@ -42,15 +39,14 @@ def load_npz(path: Path, seed: int = 0) -> DataSet:
     except ReprogramError:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
-        reason = str(error).split("\n")[0]
         raise ReprogramError(
-            f"array file {str(path)!r} cannot be read ({reason}); save plain number and text arrays with np.savez"
+            f"array file {str(path)!r} cannot be read ({first_line(error)}); save plain number and text arrays with np.savez"
         ) from None
     names = [str(name) for name in arrays["classes"]] if "classes" in arrays else None
     if "images" in arrays and "labels" in arrays:
         split = [str(word) for word in arrays["split"]] if "split" in arrays else None
-        return from_arrays(arrays["images"], arrays["labels"], names, split=split, seed=seed, name=path.stem)
-    parts = {part: (arrays.get(f"{part}_images"), arrays.get(f"{part}_labels")) for part in _PARTS}
+        return from_arrays(arrays["images"], arrays["labels"], names, split=split, split_seed=split_seed, name=path.stem)
+    parts = {part: (arrays.get(f"{part}_images"), arrays.get(f"{part}_labels")) for part in PARTS}
     for part, (images, labels) in parts.items():
         if (images is None or labels is None) and not (part == "val" and images is None and labels is None):
             raise ReprogramError(
@@ -63,7 +59,7 @@ def load_npz(path: Path, seed: int = 0) -> DataSet:
         part: _array_split(images, label, [f"{part}/{index}" for index in range(len(label))])
         for (part, (images, _)), label in zip(given.items(), numbers, strict=True)
     }
-    return DataSet(path.stem, classes, train=splits["train"], test=splits["test"], val=splits.get("val"))
+    return DataSet.of_parts(path.stem, classes, splits, source=f"array file {str(path)!r}")
 
 
 def from_arrays(
@@ -72,7 +68,7 @@ def from_arrays(
     classes: Sequence[str] | None = None,
     *,
     split: Sequence[str] | None = None,
-    seed: int = 0,
+    split_seed: int = 0,
     name: str = "arrays",
     channels: Channels | None = None,
 ) -> DataSet:
@@ -83,8 +79,8 @@ def from_arrays(
             floating point in [0, 1].
         labels: n class numbers or class names.
         classes: the names of the classes, in order. Without them, numbered labels are named by their numbers.
-        split: `train`, `val` or `test` for each image; without it, the seed sets a fifth aside for testing.
-        seed: of that split.
+        split: `train`, `val` or `test` for each image; without it, a fifth is set aside for testing.
+        split_seed: decides which fifth.
         name: of the data set.
         channels: `first` or `last` in the three sides of an image, where the shape does not tell.
 
@@ -95,11 +91,12 @@ def from_arrays(
     """
     names, (numbers,) = _number_labels([labels], classes)
     everything = _array_split(images, numbers, [str(index) for index in range(len(numbers))], channels)
+    source = f"data {name!r}"
     if split is None:
-        return split_by_seed(name, names, everything, seed)
+        return DataSet.of_parts(name, names, everything.divided(drawn_test(numbers, split_seed, source)))
     if len(split) != len(everything):
         raise ReprogramError(f"{len(split)} splits were given for {len(everything)} images; give one for each image")
-    return split_by_words(name, names, everything, [str(word) for word in split], f"data {name!r}")
+    return DataSet.of_parts(name, names, everything.divided(places_by_word([str(word) for word in split], source)))
 
 
 class DatasetSplit(Split):
@@ -116,19 +113,36 @@ class DatasetSplit(Split):
 
     @override
     def read(self, index: int, size: int | None = None, interpolation: Interpolation = "bilinear") -> Tensor:
+        return self._converted(index, self._picture(index), size, interpolation)
+
+    @override
+    def read_marked(self, index: int, size: int, interpolation: Interpolation) -> tuple[Tensor, str]:
+        picture = self._picture(index)
+        marked = self._converted(index, picture, None, interpolation)
+        return self._converted(index, picture, size, interpolation), content_hash(marked.numpy().tobytes())
+
+    def _picture(self, index: int) -> Any:
         try:
-            picture = self.dataset[self.indices[index]][0]
+            return self.dataset[self.indices[index]][0]
+        except Exception as error:  # the data set is somebody else's code, and whatever it raises is about this item
+            raise self._bad(index, error) from None
+
+    def _converted(self, index: int, picture: Any, size: int | None, interpolation: Interpolation) -> Tensor:
+        try:
             if isinstance(picture, Image.Image):
                 return pil_to_tensor(picture, size, interpolation)
             if not isinstance(picture, (Tensor, np.ndarray)):
                 raise ReprogramError(
                     f"image is a {type(picture).__name__}, but a PIL picture, a tensor or an array is expected"
                 )
-            batch = as_rgb(_channels_first(picture[None], "first" if isinstance(picture, Tensor) else "last"))
-            return (_resize(batch, size, interpolation)[0] * 255).round().to(torch.uint8)
-        except Exception as error:  # the data set is somebody else's code, and whatever it raises is about this item
-            reason = str(error).split("\n")[0] or type(error).__name__
-            raise ReprogramError(f"image {self.names[index]!r} cannot be decoded ({reason}); mend or remove it") from None
+            batch = as_rgb(channels_first(picture[None], "first" if isinstance(picture, Tensor) else "last").cpu())
+            batch = batch if size is None else resize(batch, size, interpolation)
+            return (batch[0] * 255).round().to(torch.uint8)
+        except Exception as error:  # PIL decodes only here, and raises whatever a damaged file leads it into
+            raise self._bad(index, error) from None
+
+    def _bad(self, index: int, error: Exception) -> ReprogramError:
+        return ReprogramError(f"image {self.names[index]!r} cannot be decoded ({first_line(error)}); mend or remove it")
 
     @override
     def subset(self, indices: Tensor) -> Self:
@@ -139,10 +153,7 @@ class DatasetSplit(Split):
 
     @override
     def content_key(self, index: int) -> str:
-        try:
-            return hashlib.sha256(self.read(index, None).numpy().tobytes()).hexdigest()
-        except ReprogramError as error:  # a bad image has a key too: it is reported when it is decoded
-            return str(error)
+        return self.fingerprint(index) or f"{self.names[index]} cannot be decoded"  # a bad image has a key too
 
 
 def from_datasets(
@@ -164,18 +175,18 @@ def from_datasets(
         key: DatasetSplit(part, number, [f"{key}/{index}" for index in range(len(number))])
         for (key, part), number in zip(parts.items(), numbers, strict=True)
     }
-    title = name or type(train).__name__
-    return DataSet(title, names, train=splits["train"], test=splits["test"], val=splits.get("val"))
+    return DataSet.of_parts(name or type(train).__name__, names, splits)
 
 
 def from_dataset(
-    dataset: "Dataset[Any]", classes: Sequence[str] | None = None, *, seed: int = 0, name: str | None = None
+    dataset: "Dataset[Any]", classes: Sequence[str] | None = None, *, split_seed: int = 0, name: str | None = None
 ) -> DataSet:
-    """Make a data set from one map-style torch data set of (image, label); the seed sets a fifth aside for testing."""
+    """Make a data set from one map-style torch data set of (image, label); `split_seed` sets a fifth aside for testing."""
     labels = [_dataset_labels(dataset, "all")]
     names, (numbers,) = _number_labels(labels, classes if classes is not None else _class_names(dataset, labels))
     everything = DatasetSplit(dataset, numbers, [str(index) for index in range(len(numbers))])
-    return split_by_seed(name or type(dataset).__name__, names, everything, seed)
+    name = name or type(dataset).__name__
+    return DataSet.of_parts(name, names, everything.divided(drawn_test(numbers, split_seed, f"data {name!r}")))
 
 
 def _dataset_labels(dataset: Any, part: str) -> list[Any]:
@@ -246,50 +257,4 @@ def _array_split(images: Any, labels: Tensor, names: Iterable[str], channels: Ch
     images = images if isinstance(images, Tensor) else np.asarray(images)
     if len(images) != len(labels):
         raise ReprogramError(f"{len(images)} images and {len(labels)} labels were given; give one label for each image")
-    return ArraySplit(_channels_first(images, channels), labels, list(names))
-
-
-def _channels_first(images: Array, channels: Channels | None) -> Tensor:
-    """Bring a batch to (n, C, H, W), uint8 or floating point."""
-    tensor = images.cpu() if isinstance(images, Tensor) else _plain(images)
-    if tensor.ndim == 3:
-        tensor = tensor.unsqueeze(1)
-    elif tensor.ndim == 4:
-        if channels is None and isinstance(images, Tensor):
-            channels = "first"  # as everywhere in torch
-        first, last = tensor.shape[1] in (1, 2, 3, 4), tensor.shape[3] in (1, 2, 3, 4)
-        if first and last and channels is None:
-            raise ReprogramError(
-                f"images have shape {tuple(tensor.shape)}, in which the channels can be second or last; "
-                "give channels='first' or channels='last'"
-            )
-        if last and not (first and channels == "first"):
-            tensor = tensor.permute(0, 3, 1, 2)
-    if tensor.ndim != 4 or tensor.shape[1] not in (1, 2, 3, 4):
-        raise ReprogramError(
-            f"images have shape {tuple(images.shape)}, but (n, H, W), (n, H, W, C) or (n, C, H, W) with 1 to 4 channels is "
-            "expected"
-        )
-    if tensor.dtype == torch.bool:
-        return tensor.to(torch.uint8) * 255
-    if tensor.dtype == torch.uint8 or tensor.is_floating_point():
-        return tensor
-    if tensor.numel() and not (int(tensor.min()) >= 0 and int(tensor.max()) <= 255):
-        raise ReprogramError(
-            f"images are {images.dtype} with values from {int(tensor.min())} to {int(tensor.max())}, but 0 to 255 is "
-            "expected; scale them, or give floating point in [0, 1]"
-        )
-    return tensor.to(torch.uint8)
-
-
-def _plain(images: "np.ndarray[Any, Any]") -> Tensor:
-    """A numpy batch as a tensor; 16 bits become 8, which is all that a cached pixel holds."""
-    if images.dtype == np.uint16:
-        images = ((images.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
-    if images.dtype.kind not in "biuf":
-        raise ReprogramError(f"images are {images.dtype}, but numbers are expected; save the decoded pixels")
-    return torch.from_numpy(np.ascontiguousarray(images))
-
-
-def _resize(images: Tensor, size: int | None, interpolation: Interpolation) -> Tensor:
-    return images if size is None else resize(images, size, interpolation)
+    return ArraySplit(channels_first(images, channels).cpu(), labels, list(names))

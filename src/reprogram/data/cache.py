@@ -1,18 +1,20 @@
-"""Decode once: all images of a split as one memory-mapped uint8 file, so that epochs cost no decoding.
+"""Decode once: all images of a split as one memory-mapped file, so that epochs cost no decoding.
 
-A cache file is named after what it holds (the content keys of all images, the size, the interpolation), written beside
-its place and moved into it when it is complete. It starts with a header and is checked when it is opened; one that is
-cut short, damaged or of another kind is built again.
+`<key>.npy` holds the pixels, uint8 (n, 3, size, size), and `<key>.json` what belongs to them: checksums, the bad images,
+the fingerprints. The key says what they hold (the content keys of all images, the size, the interpolation). Both are
+written beside their places and moved into them when they are complete, the JSON file last. They are checked when they
+are opened; what is cut short, damaged or of another kind is built again.
 """
 
+import errno
 import hashlib
 import json
 import os
-import struct
-import tempfile
+import secrets
+import time
 import zlib
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
@@ -21,86 +23,61 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reprogram.data.dataset import DataSet, Split, bad_images
-from reprogram.errors import ReprogramError
+from reprogram.data.dataset import Outcome, Split
 from reprogram.images.pictures import Interpolation
 from reprogram.progress import Progress, Sized
 
-_MAGIC = b"RPGPIXELS1\n\0\0\0\0\0"
-_DATA_START = 4096
-_SAMPLED_ROWS = 64
+_FORMAT = 2
 _CHUNK = 128
 _WORTH_PROCESSES = 1000  # below this many images, starting processes costs more than it saves
+_ABANDONED = 24 * 3600.0  # seconds after which an unfinished file belongs to nobody who still runs
+_ZEROS = bytes(1 << 20)
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
-def decode_data(
-    data: DataSet,
-    sizes: dict[str, int],
-    interpolation: Interpolation = "bilinear",
-    *,
-    cache: Path | None = None,
-    skip_bad: bool = False,
-    processes: int = 0,
-    progress: Progress | None = None,
-) -> tuple[DataSet, list[str]]:
-    """Decode every split of a data set and keep the pixels, so that `Split.pixels` gives them without work.
+@dataclass(frozen=True)
+class Decoded:
+    """A decoded split.
 
-    Args:
-        data: the data set.
-        sizes: the side that the images of each split (train, val, test) are brought to.
-        interpolation: how they are resized.
-        cache: folder of the cache; None decodes into memory.
-        skip_bad: leave images out that cannot be decoded, instead of raising an error that names them.
-        processes: how many processes decode a large split into the cache; 0 uses threads only. A script that asks for
-            processes must start its work under `if __name__ == "__main__"`.
-        progress: where to show progress.
-
-    Returns:
-        The data set, without the bad images, and what was wrong with each of those.
+    Attributes:
+        pixels: uint8 (n, 3, size, size); zeros in the rows of bad images.
+        failures: what is wrong with the bad images, by their place.
+        fingerprints: of all n images.
     """
-    progress = progress or Progress()
-    changed: dict[str, Any] = {}
-    failures: dict[int, str] = {}
-    skipped: list[str] = []
-    for name, size in sizes.items():
-        split: Split | None = getattr(data, name)
-        if split is None:
-            continue
-        pixels, bad = _decoded(split, size, interpolation, cache, processes, progress)
-        failures |= {len(failures) + offset: reason for offset, reason in enumerate(bad.values())}
-        if bad:
-            good = torch.tensor([index for index in range(len(split)) if index not in bad])
-            if not len(good):
-                raise ReprogramError(f"no image of the {name} split can be decoded; the first: {next(iter(bad.values()))}")
-            split, pixels = split.subset(good), pixels[good]
-            skipped += bad.values()
-        split.keep(size, interpolation, pixels)
-        changed[name] = split
-    if failures and not skip_bad:
-        raise bad_images(failures)
-    return replace(data, **changed), skipped
+
+    pixels: Tensor
+    failures: dict[int, str]
+    fingerprints: list[str]
 
 
-def _decoded(
-    split: Split, size: int, interpolation: Interpolation, cache: Path | None, processes: int, progress: Progress
-) -> tuple[Tensor, dict[int, str]]:
-    if cache is None:
-        pixels = torch.zeros(len(split), 3, size, size, dtype=torch.uint8)
-        return pixels, split.decode_into(pixels, range(len(split)), interpolation, progress)
-    key = _key(split, size, interpolation)
-    path = cache / f"{key}.pixels"
-    if (found := _open(path, key, len(split), size)) is not None:
-        return found
-    cache.mkdir(parents=True, exist_ok=True)
-    _build(path, key, split, size, interpolation, processes, progress)
-    found = _open(path, key, len(split), size)
+def decode_in_memory(split: Split, size: int, interpolation: Interpolation, progress: Progress) -> Decoded:
+    """Decode a split with threads, and keep nothing on disk."""
+    pixels = torch.zeros(len(split), 3, size, size, dtype=torch.uint8)
+    outcome = split.decode_into(pixels, range(len(split)), interpolation, progress)
+    return Decoded(pixels, outcome.failures, list(outcome.fingerprints.values()))
+
+
+def decode_through(
+    folder: Path, split: Split, size: int, interpolation: Interpolation, processes: int, progress: Progress
+) -> Decoded:
+    """Take a decoded split from the cache folder; one that is not there is decoded into it first.
+
+    Raises:
+        OSError: the folder cannot be written to, or has no room.
+    """
+    key, shape = _key(split, size, interpolation), (len(split), 3, size, size)
+    found = _open(folder, key, shape)
     if found is None:
-        raise ReprogramError(f"the cache file {str(path)!r} cannot be read back; free some space or use --no-cache")
+        folder.mkdir(parents=True, exist_ok=True)
+        _build(folder, key, split, size, interpolation, processes, progress)
+        found = _open(folder, key, shape)
+    if found is None:
+        raise OSError(errno.EIO, "what was written there cannot be read back", str(folder))
     return found
 
 
 def _key(split: Split, size: int, interpolation: Interpolation) -> str:
-    digest = hashlib.sha256(f"{_MAGIC!r} {size} {interpolation}\n".encode())
+    digest = hashlib.sha256(f"{_FORMAT} {size} {interpolation}\n".encode())
     for index in range(len(split)):
         digest.update(split.content_key(index).encode(errors="surrogateescape"))
         digest.update(b"\n")
@@ -108,79 +85,90 @@ def _key(split: Split, size: int, interpolation: Interpolation) -> str:
 
 
 def _build(
-    path: Path, key: str, split: Split, size: int, interpolation: Interpolation, processes: int, progress: Progress
+    folder: Path, key: str, split: Split, size: int, interpolation: Interpolation, processes: int, progress: Progress
 ) -> None:
-    row = 3 * size * size
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".tmp", dir=path.parent)
-    temporary = Path(name)
+    _remove_abandoned(folder)
+    count, stem = len(split), f".{key}-{os.getpid()}-{secrets.token_hex(4)}"
+    pixel_file, fact_file = folder / f"{stem}.npy.tmp", folder / f"{stem}.json.tmp"
     try:
-        os.truncate(handle, _DATA_START + row * len(split))
-        os.close(handle)
-        chunks = [range(start, min(start + _CHUNK, len(split))) for start in range(0, len(split), _CHUNK)]
-        failures: dict[int, str] = {}
-        if processes > 1 and split.cheap_to_send and len(split) >= _WORTH_PROCESSES:
-            jobs = [(split, temporary, len(split), size, interpolation, chunk) for chunk in chunks]
+        _reserve(pixel_file, (count, 3, size, size))
+        chunks = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
+        if processes > 1 and split.cheap_to_send and count >= _WORTH_PROCESSES:
+            jobs = [(split, pixel_file, interpolation, chunk) for chunk in chunks]
+            outcome = Outcome({}, {})
             with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
                 for part in progress.track(Sized(pool.map(_fill_chunk, jobs), len(jobs)), "decoding images"):
-                    failures |= part
+                    outcome.failures.update(part.failures)
+                    outcome.fingerprints.update(part.fingerprints)
         else:
-            failures = split.decode_into(_map(temporary, len(split), size), range(len(split)), interpolation, progress)
-        pixels = _map(temporary, len(split), size)
-        header = {"key": key, "bad": {str(i): text for i, text in sorted(failures.items())}, "crc": _checksum(pixels)}
-        content = json.dumps(header).encode()
-        with temporary.open("r+b") as file:
-            if len(content) > _DATA_START - len(_MAGIC) - 4:  # many bad files: their list goes behind the pixels
-                file.seek(0, os.SEEK_END)
-                file.write(content)
-                content = json.dumps({"key": key, "behind": len(content)}).encode()
-                file.seek(0)
-            file.write(_MAGIC + struct.pack("<I", len(content)) + content)
-        temporary.replace(path)
+            outcome = split.decode_into(_map(pixel_file, "r+"), range(count), interpolation, progress)
+        facts = {
+            "key": key,
+            "checksums": _checksums(_map(pixel_file, "r+")),
+            "bad": {str(place): text for place, text in outcome.failures.items()},
+            "fingerprints": list(outcome.fingerprints.values()),
+        }
+        fact_file.write_text(json.dumps(facts), encoding="ascii")
+        pixel_file.replace(folder / f"{key}.npy")
+        fact_file.replace(folder / f"{key}.json")
     finally:
-        temporary.unlink(missing_ok=True)
+        pixel_file.unlink(missing_ok=True)
+        fact_file.unlink(missing_ok=True)
 
 
-def _fill_chunk(job: tuple[Split, Path, int, int, Interpolation, range]) -> dict[int, str]:
-    split, path, count, size, interpolation, chunk = job
-    return split.decode_into(_map(path, count, size), chunk, interpolation)
+def _fill_chunk(job: tuple[Split, Path, Interpolation, range]) -> Outcome:
+    split, path, interpolation, chunk = job
+    return split.decode_into(_map(path, "r+"), chunk, interpolation)
 
 
-def _open(path: Path, key: str, count: int, size: int) -> tuple[Tensor, dict[int, str]] | None:
-    """The pixels and the bad images of a valid cache file, or None."""
-    end = _DATA_START + 3 * size * size * count
+def _reserve(path: Path, shape: tuple[int, ...]) -> None:
+    """Write an array's header and reserve its room: a mapped file that outgrows the disk ends the process without a word."""
+    with path.open("wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.flush()
+        start, length = file.tell(), int(np.prod(shape, dtype=np.int64))
+        try:
+            os.posix_fallocate(file.fileno(), start, max(1, length))
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _UNSUPPORTED:
+                raise OSError(error.errno, error.strerror, str(path.parent)) from None
+            for written in range(0, length, len(_ZEROS)):  # no such call here: room is what can be written
+                file.write(_ZEROS[: length - written])
+
+
+def _open(folder: Path, key: str, shape: tuple[int, ...]) -> Decoded | None:
+    """The valid content of the cache under this key, or None."""
     try:
-        with path.open("rb") as file:
-            start = file.read(_DATA_START)
-            if not start.startswith(_MAGIC):
-                return None
-            (length,) = struct.unpack_from("<I", start, len(_MAGIC))
-            header = json.loads(start[len(_MAGIC) + 4 : len(_MAGIC) + 4 + length])
-            behind = int(header.get("behind", 0))
-            if file.seek(0, os.SEEK_END) != end + behind:
-                return None
-            if behind:
-                file.seek(end)
-                header = json.loads(file.read())
-        pixels = _map(path, count, size)
-        if header["key"] != key or header["crc"] != _checksum(pixels):
-            return None
-        return pixels, {int(index): text for index, text in header["bad"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
-        return None
+        facts = json.loads((folder / f"{key}.json").read_text(encoding="ascii"))
+        pixels = _map(folder / f"{key}.npy", "c")  # copy-on-write: nobody can change the file
+        fingerprints = [str(text) for text in facts["fingerprints"]]
+        failures = {int(place): str(text) for place, text in facts["bad"].items()}
+        sound = facts["key"] == key and tuple(pixels.shape) == shape and len(fingerprints) == len(pixels)
+        if sound and facts["checksums"] == _checksums(pixels):
+            return Decoded(pixels, failures, fingerprints)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    return None
 
 
-def _map(path: Path, count: int, size: int) -> Tensor:
-    shape = (count, 3, size, size)
-    if not path.stat().st_size >= _DATA_START + 3 * size * size * count:
-        raise OSError(f"{path} is too short")
-    # building maps the file itself; a finished file is mapped copy-on-write, so that nobody can change it
-    mode: Literal["r+", "c"] = "r+" if path.suffix == ".tmp" else "c"
-    return torch.from_numpy(np.memmap(path, np.uint8, mode, _DATA_START, shape))
+def _map(path: Path, mode: Literal["r+", "c"]) -> Tensor:
+    array: np.memmap[Any, Any] = np.lib.format.open_memmap(path, mode=mode)
+    if array.dtype != np.uint8 or array.ndim != 4 or not array.flags.c_contiguous:
+        raise ValueError(f"{path} holds no pixels")
+    return torch.from_numpy(array)
 
 
-def _checksum(pixels: Tensor) -> int:
-    """CRC-32 over evenly spaced rows: finds a file of zeros or of other content without reading all of it."""
-    crc = 0
-    for place in range(0, len(pixels), max(1, len(pixels) // _SAMPLED_ROWS)):
-        crc = zlib.crc32(pixels[place].numpy().tobytes(), crc)
-    return crc
+def _checksums(pixels: Tensor) -> list[int]:
+    """CRC-32 of each chunk of rows, all of them: reading them now is what the first epoch need not wait for."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda chunk: zlib.crc32(chunk.numpy().data), pixels.split(_CHUNK)))
+
+
+def _remove_abandoned(folder: Path) -> None:
+    for path in folder.glob(".*.tmp"):
+        try:
+            if time.time() - path.stat().st_mtime > _ABANDONED:
+                path.unlink()
+        except OSError:  # another process was faster
+            continue

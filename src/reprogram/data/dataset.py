@@ -1,25 +1,33 @@
 """Splits that hand out decoded pixels and labels, and the data set that ties them to its classes."""
 
 import hashlib
-import io
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
+from reprogram.data.splits import checked_classes, stratified_split
 from reprogram.errors import ReprogramError
 from reprogram.images.pictures import Interpolation, as_rgb, large_images_allowed, read_image, resize
 from reprogram.progress import Progress
 from reprogram.randomness import generator
 
 ArrayLike = Tensor | np.ndarray[Any, Any] | Sequence[int]
+_NAMED_FAILURES = 3
+
+
+class Outcome(NamedTuple):
+    """What decoding some images has told: what is wrong with the bad ones, and every image's fingerprint, by place."""
+
+    failures: dict[int, str]
+    fingerprints: dict[int, str]
 
 
 class Split(ABC):
@@ -42,20 +50,55 @@ class Split(ABC):
             )
         self.labels, self.names = labels.long(), list(names)
         self._decoded: dict[tuple[int, Interpolation], Tensor] = {}
+        self._fingerprints: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def pixels(self, size: int, interpolation: Interpolation = "bilinear", progress: Progress | None = None) -> Tensor:
-        """All images as uint8 (n, 3, size, size), decoded and resized once and then kept."""
+        """All images as uint8 (n, 3, size, size), decoded and resized once and then kept.
+
+        This is for data that are known to be good; `reprogram.data.decode.Decoding` also leaves bad images out and keeps
+        the pixels of all others in a cache.
+        """
         key = (size, interpolation)
         if key not in self._decoded:
             self._decoded[key] = self._decode(size, interpolation, progress or Progress())
         return self._decoded[key]
 
+    def is_decoded(self, size: int, interpolation: Interpolation) -> bool:
+        """Whether `pixels` gives these without work."""
+        return (size, interpolation) in self._decoded
+
     def keep(self, size: int, interpolation: Interpolation, pixels: Tensor) -> None:
         """Remember pixels that were decoded elsewhere, such as in a cache."""
         self._decoded[size, interpolation] = pixels
+
+    def keep_fingerprints(self, fingerprints: Sequence[str]) -> None:
+        """Remember fingerprints that were made elsewhere."""
+        self._fingerprints = list(fingerprints)
+
+    def fingerprints(self) -> list[str]:
+        """One text for each image that says which image it is, wherever it lies and whatever it is called.
+
+        Equal bytes have equal fingerprints: of the file for encoded images, of the array for others. Decoding makes them
+        on the way and a cache keeps them, so they cost a pass over the bytes only where nothing was decoded before. An
+        image that cannot be read has the empty text.
+        """
+        if self._fingerprints is None:
+            with ThreadPoolExecutor() as pool:
+                self._fingerprints = list(pool.map(self.fingerprint, range(len(self))))
+        return self._fingerprints
+
+    def count_among(self, fingerprints: Collection[str]) -> int:
+        """How many of these images are among those with the given fingerprints, such as a training set's.
+
+        >>> split = ArraySplit(torch.eye(3).view(3, 1, 1, 3), [0, 1, 0])
+        >>> split.subset(torch.tensor([2, 0])).count_among(split.fingerprints()[:2])
+        1
+        """
+        known = set(fingerprints) - {""}
+        return sum(fingerprint in known for fingerprint in self.fingerprints())
 
     @abstractmethod
     def read(self, index: int, size: int | None, interpolation: Interpolation) -> Tensor:
@@ -63,11 +106,26 @@ class Split(ABC):
 
     @abstractmethod
     def content_key(self, index: int) -> str:
-        """A text that changes when the content of this image changes."""
+        """A text, cheap to have, that changes when the content of this image changes: what its cached pixels go by."""
+
+    def fingerprint(self, index: int) -> str:
+        """The fingerprint of one image; see `fingerprints`."""
+        try:
+            return content_hash(self.read(index, None, "bilinear").numpy().tobytes())
+        except ReprogramError:
+            return ""
+
+    def read_marked(self, index: int, size: int, interpolation: Interpolation) -> tuple[Tensor, str]:
+        """`read` and `fingerprint` of one image; a split whose images are costly to get at does both at once."""
+        return self.read(index, size, interpolation), self.fingerprint(index)
 
     @abstractmethod
     def subset(self, indices: Tensor) -> Self:
         """The images at these places, in this order."""
+
+    def divided(self, places: Mapping[str, Tensor]) -> "dict[str, Split]":
+        """Several subsets by name, such as `train` and `test`."""
+        return {name: self.subset(chosen) for name, chosen in places.items()}
 
     def native_size(self) -> int:
         """The shorter side of a typical image, in pixels: the median of a few."""
@@ -79,22 +137,24 @@ class Split(ABC):
     def _decode(self, size: int, interpolation: Interpolation, progress: Progress) -> Tensor:
         with torch.inference_mode(False):  # threads, which are not in the caller's inference mode, must be able to write
             pixels = torch.empty(len(self), 3, size, size, dtype=torch.uint8)
-        failures = self.decode_into(pixels, range(len(self)), interpolation, progress)
-        if failures:
-            raise bad_images(failures)
+        outcome = self.decode_into(pixels, range(len(self)), interpolation, progress)
+        if outcome.failures:
+            raise bad_images(list(outcome.failures.values()), [self.names[index] for index in outcome.failures])
+        self._fingerprints = list(outcome.fingerprints.values())
         return pixels
 
     def decode_into(
         self, pixels: Tensor, places: range, interpolation: Interpolation, progress: Progress | None = None
-    ) -> dict[int, str]:
-        """Decode the images at these places into rows of `pixels`, with threads; return what is wrong with the bad ones."""
+    ) -> Outcome:
+        """Decode the images at these places into rows of `pixels`, with threads; a bad image is no error here."""
         failures: dict[int, str] = {}
+        fingerprints: dict[int, str] = {}
 
         def decode(index: int) -> None:
             try:
-                pixels[index] = self.read(index, pixels.shape[-1], interpolation)
+                pixels[index], fingerprints[index] = self.read_marked(index, pixels.shape[-1], interpolation)
             except ReprogramError as error:
-                failures[index] = str(error)
+                failures[index], fingerprints[index] = str(error), self.fingerprint(index)
 
         pool = ThreadPoolExecutor()
         try:
@@ -104,14 +164,45 @@ class Split(ABC):
                     future.result()
         finally:
             pool.shutdown(cancel_futures=True)  # an interrupt does not wait for the images that are still queued
-        return dict(sorted(failures.items()))
+        return Outcome(dict(sorted(failures.items())), dict(sorted(fingerprints.items())))
 
 
-def bad_images(failures: dict[int, str]) -> ReprogramError:
-    """The error that names images which cannot be decoded."""
-    first, *others = failures.values()
-    more = f" (and {len(others)} more: {'; '.join(others[:4])}{' ...' if len(others) > 4 else ''})" if others else ""
-    return ReprogramError(f"{first}{more}")
+def bad_images(failures: Sequence[str], names: Sequence[str]) -> ReprogramError:
+    """The error that names images which cannot be decoded: what is wrong with the one, or which ones they are."""
+    if len(failures) == 1:
+        return ReprogramError(f"{failures[0]}, or leave it out with --skip-bad")
+    short = ["/".join(Path(name).parts[-2:]) for name in names[:_NAMED_FAILURES]]
+    more = f" and {len(names) - len(short)} more" if len(names) > len(short) else ""
+    return ReprogramError(
+        f"{len(failures)} images cannot be decoded: {', '.join(short)}{more}; replace them, take them out of the data, "
+        "or leave them out with --skip-bad"
+    )
+
+
+def content_hash(*parts: bytes) -> str:
+    """A short text that tells these bytes from all others: 128 bits, for recognising, not for security."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def file_key(path: Path) -> str:
+    """A text that changes when a file does: also when it is replaced by another of the same size and date."""
+    path = path.absolute()
+    try:
+        status = path.stat()
+    except OSError:
+        return f"{path} is missing"
+    return f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+
+
+def file_fingerprint(path: Path) -> str:
+    """The fingerprint of an image file: of its bytes."""
+    try:
+        return content_hash(path.read_bytes())
+    except OSError:
+        return ""
 
 
 class ArraySplit(Split):
@@ -130,7 +221,12 @@ class ArraySplit(Split):
 
     @override
     def content_key(self, index: int) -> str:
-        return hashlib.sha256(self.images[index].contiguous().numpy().tobytes()).hexdigest()
+        return self.fingerprint(index)
+
+    @override
+    def fingerprint(self, index: int) -> str:
+        image = self.images[index]
+        return content_hash(f"{image.dtype} {tuple(image.shape)}".encode(), image.contiguous().numpy().tobytes())
 
     @override
     def subset(self, indices: Tensor) -> Self:
@@ -162,38 +258,16 @@ class FileSplit(Split):
 
     @override
     def content_key(self, index: int) -> str:
-        path = self.paths[index].absolute()
-        try:
-            status = path.stat()
-        except OSError:
-            return f"{path} is missing"
-        return f"{path} {status.st_size} {status.st_mtime_ns}"
+        return file_key(self.paths[index])
+
+    @override
+    def fingerprint(self, index: int) -> str:
+        return file_fingerprint(self.paths[index])
 
     @override
     def subset(self, indices: Tensor) -> Self:
         places = indices.tolist()
         return type(self)([self.paths[i] for i in places], self.labels[indices], [self.names[i] for i in places])
-
-
-class EncodedSplit(Split):
-    """Images as the bytes of their files, such as the records of a data base."""
-
-    def __init__(self, records: Sequence[bytes], labels: ArrayLike, names: Sequence[str]) -> None:
-        super().__init__(labels, names)
-        self.records = list(records)
-
-    @override
-    def read(self, index: int, size: int | None, interpolation: Interpolation) -> Tensor:
-        return read_image(io.BytesIO(self.records[index]), size, interpolation, name=self.names[index])
-
-    @override
-    def content_key(self, index: int) -> str:
-        return hashlib.sha256(self.records[index]).hexdigest()
-
-    @override
-    def subset(self, indices: Tensor) -> Self:
-        places = indices.tolist()
-        return type(self)([self.records[i] for i in places], self.labels[indices], [self.names[i] for i in places])
 
 
 @dataclass(frozen=True)
@@ -221,7 +295,7 @@ class DataSet:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for split in filter(None, (self.train, self.val, self.test)):
+        for split in self.splits.values():
             if not len(split):
                 raise ReprogramError(f"data set {self.name!r} has a split without images; give it some or leave it out")
             if not (int(split.labels.min()) >= 0 and int(split.labels.max()) < len(self.classes)):
@@ -230,18 +304,61 @@ class DataSet:
                     f"but its {len(self.classes)} classes are numbered 0 to {len(self.classes) - 1}"
                 )
 
+    @classmethod
+    def of_parts(
+        cls, name: str, classes: Sequence[str], parts: Mapping[str, Split], *, source: str = "", notes: Sequence[str] = ()
+    ) -> "DataSet":
+        """Put a data set together from its splits by name, and compare the classes that these hold.
+
+        Args:
+            name: what the data set is called.
+            classes: the class names, in the order of their numbers.
+            parts: `train`, `test` and perhaps `val`.
+            source: what an error calls the data; by default its name.
+            notes: what is known about it already.
+
+        Raises:
+            ReprogramError: a class is written in one way in one split and in another way in another.
+        """
+        whole = cls(name, tuple(classes), train=parts["train"], test=parts["test"], val=parts.get("val"))
+        labels = {part: split.labels for part, split in parts.items()}
+        found = checked_classes(whole.classes, labels, source or f"data {name!r}")
+        return replace(whole, notes=(*notes, *found))
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The splits that are there, by name."""
+        parts = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: split for name, split in parts.items() if split is not None}
+
+    def digest(self) -> str:
+        """Which classes, which labels and which images the data set holds; names and places of files do not count.
+
+        It is what a continued fit must agree with: an image that was replaced changes it, a folder that was moved does
+        not. See `Split.fingerprints` for what it costs.
+        """
+        digest = hashlib.sha256(repr(self.classes).encode(errors="surrogateescape"))
+        for name, split in self.splits.items():
+            digest.update(repr((name, split.labels.tolist(), split.fingerprints())).encode())
+        return digest.hexdigest()
+
     @property
     def k_target(self) -> int:
         """How many classes there are, present or not."""
         return len(self.classes)
 
-    def with_validation(self, fraction: float, seed: int) -> "DataSet":
-        """Take a stratified fraction of the training images as validation set, unless the data set brings its own."""
+    def with_validation(self, fraction: float, split_seed: int = 0) -> "DataSet":
+        """Take a stratified fraction of the training images as validation set, unless the data set brings its own.
+
+        Args:
+            fraction: from 0 (none) to below 1.
+            split_seed: decides which ones; it is the seed of the data, not that of a run.
+        """
         if self.val is not None or fraction == 0:
             return self
         if not 0 < fraction < 1:
             raise ReprogramError(f"validation fraction {fraction} was given, but a number from 0 to below 1 is expected")
-        kept, taken = stratified_split(self.train.labels, fraction, seed, "validation")
+        kept, taken = stratified_split(self.train.labels, fraction, split_seed, "validation")
         if not len(taken):
             return self
         return replace(self, train=self.train.subset(kept), val=self.train.subset(taken))
@@ -273,17 +390,3 @@ class DataSet:
             # one permutation per class: a smaller draw is a part of a larger one, so learning curves are nested
             kept.append(members[torch.randperm(len(members), generator=draw)[:count]])
         return replace(self, train=self.train.subset(torch.cat(kept).sort().values))
-
-
-def stratified_split(labels: Tensor, fraction: float, seed: int, purpose: str) -> tuple[Tensor, Tensor]:
-    """Draw `fraction` of each class, rounded, but never all of it; return (the rest, the drawn), both ascending."""
-    draw = generator(seed, "split", purpose)
-    taken: list[Tensor] = []
-    for label in labels.unique():
-        members = (labels == label).nonzero().flatten()
-        count = min(round(fraction * len(members)), len(members) - 1)
-        taken.append(members[torch.randperm(len(members), generator=draw)[:count]])
-    chosen = torch.cat(taken).sort().values
-    rest = torch.ones(len(labels), dtype=torch.bool)
-    rest[chosen] = False
-    return rest.nonzero().flatten(), chosen

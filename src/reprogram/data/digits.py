@@ -2,7 +2,8 @@
 
 import torch
 
-from reprogram.data.dataset import ArraySplit, DataSet, stratified_split
+from reprogram.data.dataset import ArraySplit, DataSet
+from reprogram.data.splits import stratified_split
 from reprogram.errors import ReprogramError
 
 

@@ -1,46 +1,53 @@
 """Image folders: `train/ [val/] test/` with class folders in each, or class folders alone, split by a seed."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from reprogram.data.dataset import DataSet, FileSplit, stratified_split
+from reprogram.data.dataset import DataSet, FileSplit
+from reprogram.data.splits import PARTS, drawn_test, resembles_split, split_of
 from reprogram.errors import ReprogramError
-from reprogram.images.pictures import SUFFIXES
+from reprogram.images.pictures import SUFFIXES, begins_like_an_image
 
-TEST_FRACTION = 0.2
-_ALIASES = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation"),
-    "test": ("test", "testing"),
-}
+_NOT_MEANT = frozenset({"thumbs.db", "desktop.ini"})  # file managers leave them behind
 
 
-def load_folder(folder: Path, seed: int = 0) -> DataSet:
-    """Load an image folder of either layout; a class is a folder, and the order of classes is that of their names."""
-    splits = {name: found for name, aliases in _ALIASES.items() if (found := _existing(folder, aliases))}
-    if "train" in splits:
-        if "test" not in splits:
+def load_folder(folder: Path, split_seed: int = 0) -> DataSet:
+    """Load an image folder of either layout; a class is a folder, and the order of classes is that of their names.
+
+    Args:
+        folder: with `train/`, `test/` and perhaps `val/` (in any capitals, also training, testing, valid, validation) of
+            class folders, or with class folders alone.
+        split_seed: of the test split where the folder has none.
+    """
+    name, source = folder.resolve().name, f"folder {str(folder)!r}"
+    splits = _split_folders(folder)
+    left_out: Counter[str] = Counter()
+    if not splits:
+        classes = tuple(_folders(folder))
+        if classes and all(resembles_split(entry) for entry in classes):
             raise ReprogramError(
-                f"folder {str(folder)!r} has {splits['train'].name}/ but no test split; add test/ with the same class "
-                f"folders, or give {str(splits['train'])!r} itself to have it split by the seed"
+                f"{source} has {_listed(classes)}, which look like splits and not like classes; call them train/, test/ and "
+                "perhaps val/, or rename what are classes"
             )
-        classes = tuple(sorted({name for split in splits.values() for name in _class_folders(split)}))
-        parts = {name: _scan(split, classes) for name, split in splits.items()}
-        return DataSet(folder.resolve().name, classes, train=parts["train"], test=parts["test"], val=parts.get("val"))
-    if splits:
-        raise ReprogramError(
-            f"folder {str(folder)!r} has {next(iter(splits))}/ but no train/; add it, or give class folders"
-        )
-    classes = tuple(_class_folders(folder))
-    everything = _scan(folder, classes)
-    train, test = stratified_split(everything.labels, TEST_FRACTION, seed, "test")
-    if not len(test):
-        raise ReprogramError(
-            f"folder {str(folder)!r} has too few images to set a test split aside; give 3 or more per class"
-        )
-    return DataSet(folder.resolve().name, classes, train=everything.subset(train), test=everything.subset(test))
+        everything = _scan(folder, classes, left_out)
+        parts = everything.divided(drawn_test(everything.labels, split_seed, source))
+        return DataSet.of_parts(name, classes, parts, source=source, notes=_left_out_notes(left_out))
+    others = [entry for entry in _folders(folder) if split_of(entry) is None]
+    for part in ("train", "test"):
+        if part not in splits:
+            found = next(iter(splits.values()))
+            raise ReprogramError(
+                f"{source} has {found.name}/ but no {part} split{f' beside {_listed(others)}' if others else ''}; add "
+                f"{part}/ with the same class folders, give {str(found)!r} itself to have it split by the seed, or rename "
+                f"{found.name}/ if it is a class"
+            )
+    classes = tuple(sorted({entry for place in splits.values() for entry in _folders(place)}))
+    parts = {part: _scan(place, classes, left_out) for part, place in splits.items()}
+    notes = [f"{_listed(others)} beside the splits were left out"] if others else []
+    return DataSet.of_parts(name, classes, parts, source=source, notes=[*notes, *_left_out_notes(left_out)])
 
 
 def load_labelled(folder: Path, split: str, classes: Sequence[str]) -> FileSplit:
@@ -48,28 +55,46 @@ def load_labelled(folder: Path, split: str, classes: Sequence[str]) -> FileSplit
 
     A folder with splits gives the named one; a folder of class folders gives all its images. It may lack classes.
     """
-    place = _existing(folder, _ALIASES[split])
-    if place is None and any(_existing(folder, aliases) for aliases in _ALIASES.values()):
+    splits = _split_folders(folder)
+    if splits and split not in splits:
         raise ReprogramError(f"folder {str(folder)!r} has no {split} split; choose another one with --split")
-    place = place or folder
-    foreign = [name for name in _class_folders(place) if name not in classes]
+    place = splits.get(split, folder)
+    foreign = [name for name in _folders(place) if name not in classes]
     if foreign:
         raise ReprogramError(
             f"folder {str(place)!r} has a class {foreign[0]!r}, but the model has {', '.join(classes[:4])}"
             f"{' ...' if len(classes) > 4 else ''}; give folders with the model's class names"
         )
-    return _scan(place, tuple(classes))
+    return _scan(place, tuple(classes), Counter())
 
 
-def _existing(folder: Path, names: tuple[str, ...]) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_dir()), None)
+def _split_folders(folder: Path) -> dict[str, Path]:
+    """The folders that are splits, by what they are called in any capitals; each split at most once."""
+    found: dict[str, Path] = {}
+    for name in _folders(folder):
+        part = split_of(name)
+        if part is None:
+            continue
+        if part in found:
+            raise ReprogramError(
+                f"folder {str(folder)!r} has both {found[part].name}/ and {name}/, which mean the same split; "
+                "keep one of them"
+            )
+        found[part] = folder / name
+    return {part: found[part] for part in PARTS if part in found}
 
 
-def _class_folders(folder: Path) -> list[str]:
+def _folders(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
-def _scan(folder: Path, classes: tuple[str, ...]) -> FileSplit:
+def _listed(names: Sequence[str]) -> str:
+    shown = [f"{name}/" for name in names[:4]]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) + (" ..." if len(names) > 4 else "")
+
+
+def _scan(folder: Path, classes: tuple[str, ...], left_out: Counter[str]) -> FileSplit:
+    """All images of class folders; what else lies there is counted in `left_out`, by kind."""
     if len(classes) < 2:
         raise ReprogramError(
             f"folder {str(folder)!r} has {len(classes)} class folders, but at least 2 are expected, "
@@ -80,16 +105,51 @@ def _scan(folder: Path, classes: tuple[str, ...]) -> FileSplit:
     for label, name in enumerate(classes):
         if not (folder / name).is_dir():
             continue  # a split may lack a class; the class keeps its number
-        images = sorted(path for path in (folder / name).rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-        images = [path for path in images if not path.name.startswith(".")]
+        images, others = _images_below(folder / name)
         if not images:
+            found = f" ({_counted(others)})" if others else ""
             raise ReprogramError(
-                f"class folder {str(folder / name)!r} holds no image; add images to it or remove the folder"
+                f"class folder {str(folder / name)!r} holds no image{found}; add images to it or remove the folder"
             )
         paths += images
         labels += [label] * len(images)
+        left_out.update(others)
     if not paths:
         raise ReprogramError(
             f"folder {str(folder)!r} holds no image of any class; add class folders with images or remove it"
         )
     return FileSplit(paths, torch.tensor(labels, dtype=torch.int64))
+
+
+def _images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
+    """The image files of a folder and of those inside it, and how many other files there are of each kind."""
+    images: list[Path] = []
+    others: Counter[str] = Counter()
+    for path in sorted(folder.rglob("*")):
+        if any(part.startswith(".") for part in path.relative_to(folder).parts) or path.name.lower() in _NOT_MEANT:
+            continue
+        suffix = path.suffix.lower()
+        if path.is_dir():
+            if path.is_symlink():  # not followed: it may lead back here
+                others["linked folder"] += 1
+        elif not path.exists():
+            others["broken link"] += 1
+        elif not path.is_file():
+            others["special file"] += 1  # a pipe would never end
+        elif suffix in SUFFIXES or (not suffix and begins_like_an_image(path)):
+            images.append(path)
+        else:
+            others[suffix or "without a suffix"] += 1
+    return images, others
+
+
+def _counted(kinds: Counter[str]) -> str:
+    countable = ("broken link", "linked folder", "special file")
+    return ", ".join(
+        f"{count} {kind}{'s' if count > 1 and kind in countable else ''}" for kind, count in kinds.most_common()
+    )
+
+
+def _left_out_notes(kinds: Counter[str]) -> list[str]:
+    total = kinds.total()
+    return [f"{total} {'file was' if total == 1 else 'files were'} left out: {_counted(kinds)}"] if kinds else []

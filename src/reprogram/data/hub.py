@@ -1,6 +1,5 @@
 """Image data sets of the `datasets` library: a folder that it saved, or a name on the Hugging Face Hub."""
 
-import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,21 +10,21 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from reprogram.data.dataset import DataSet, Split
-from reprogram.data.tables import SPLIT_WORDS, sorted_classes, split_by_seed
-from reprogram.errors import ReprogramError
+from reprogram.data.dataset import DataSet, Split, content_hash, file_fingerprint, file_key
+from reprogram.data.splits import drawn_test, sorted_classes, split_of
+from reprogram.errors import ReprogramError, first_line
 from reprogram.images.pictures import Interpolation, read_image
 
 _LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "category")
 
 
-def load_hub(name: str, seed: int = 0) -> DataSet:
+def load_hub(name: str, split_seed: int = 0) -> DataSet:
     """Load a data set through the `datasets` library.
 
     Args:
         name: a folder written by `save_to_disk`, which is read without any network; or a name on the Hub, with
             `:configuration` behind it where the data set has several.
-        seed: of the test split where the data set brings none.
+        split_seed: of the test split where the data set brings none.
 
     Raises:
         ReprogramError: it cannot be loaded, or has no column of images or none of labels.
@@ -33,7 +32,7 @@ def load_hub(name: str, seed: int = 0) -> DataSet:
     tables = _load(name)
     splits: dict[str, Any] = {}
     for word, table in tables.items():
-        key = SPLIT_WORDS.get(word.lower())
+        key = split_of(word)
         if key and key not in splits:
             splits[key] = table
     if "train" not in splits:
@@ -45,14 +44,15 @@ def load_hub(name: str, seed: int = 0) -> DataSet:
         splits = {"train": next(iter(tables.values()))}  # one table under any name is all the data there is
     image, label = _columns(name, splits["train"].features)
     classes, numbers = _labels(name, splits, label)
-    parts = {
+    parts: dict[str, Split] = {
         key: HubSplit(table.select_columns([image]), image, numbers[key], [f"{key}/{row}" for row in range(len(table))])
         for key, table in splits.items()
     }
-    title = Path(name).name
+    source = f"data 'hf:{name}'"
     if "test" not in parts:
-        return split_by_seed(title, classes, parts["train"], seed, val=parts.get("val"))
-    return DataSet(title, classes, train=parts["train"], test=parts["test"], val=parts.get("val"))
+        everything = parts["train"]
+        parts |= everything.divided(drawn_test(everything.labels, split_seed, source))
+    return DataSet.of_parts(Path(name).name, classes, parts, source=source)
 
 
 class HubSplit(Split):
@@ -80,14 +80,15 @@ class HubSplit(Split):
             cell = self._cell(index)
         except ReprogramError as error:  # a bad image has a key too: it is reported when it is decoded
             return str(error)
-        if cell.get("bytes") is not None:
-            return hashlib.sha256(cell["bytes"]).hexdigest()
-        path = Path(cell["path"]).absolute()
+        return file_key(Path(cell["path"])) if cell.get("bytes") is None else content_hash(cell["bytes"])
+
+    @override
+    def fingerprint(self, index: int) -> str:
         try:
-            status = path.stat()
-        except OSError:
-            return f"{path} is missing"
-        return f"{path} {status.st_size} {status.st_mtime_ns}"
+            cell = self._cell(index)
+        except ReprogramError:
+            return ""
+        return file_fingerprint(Path(cell["path"])) if cell.get("bytes") is None else content_hash(cell["bytes"])
 
     @override
     def subset(self, indices: Tensor) -> Self:
@@ -120,7 +121,7 @@ def _load(name: str) -> dict[str, Any]:
             loaded: Any = datasets.load_from_disk(str(folder))
         except Exception as error:  # a damaged folder fails in many ways, all meaning the same to the caller
             raise ReprogramError(
-                f"data 'hf:{name}' cannot be read ({_reason(error)}); save it with save_to_disk again"
+                f"data 'hf:{name}' cannot be read ({first_line(error)}); save it with save_to_disk again"
             ) from None
     else:
         if name.startswith(("/", ".", "~")):  # meant as a path: no name on the Hub begins like this
@@ -130,14 +131,10 @@ def _load(name: str) -> dict[str, Any]:
             loaded = datasets.load_dataset(repository, configuration or None)
         except Exception as error:  # no network, no such name, no access, a choice of configurations: its words say which
             raise ReprogramError(
-                f"data 'hf:{name}' is no local folder and cannot be loaded from the Hub ({_reason(error)}); check the "
+                f"data 'hf:{name}' is no local folder and cannot be loaded from the Hub ({first_line(error)}); check the "
                 "name and the network, or give a folder written by save_to_disk"
             ) from None
     return dict(loaded) if isinstance(loaded, Mapping) else {"train": loaded}
-
-
-def _reason(error: Exception) -> str:
-    return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 def _columns(name: str, features: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,33 +1,20 @@
 """A data set: classes + splits of (image, label). `load_data` makes one from a name, a folder, a file or arrays."""
 
-from dataclasses import replace
+import os
 from pathlib import Path
 from typing import Any
 
-from reprogram.data.cache import decode_data
-from reprogram.data.dataset import ArraySplit, DataSet, EncodedSplit, FileSplit, Split
-from reprogram.data.digits import load_digits
+from reprogram.data.dataset import ArraySplit, DataSet, FileSplit, Split
+from reprogram.data.decode import Decoding
 from reprogram.data.folders import load_folder, load_labelled
-from reprogram.errors import ReprogramError, nearest
-from reprogram.files import cache_folder
+from reprogram.data.registry import LoadOptions, check_data_spec, find_format, given_path
+from reprogram.errors import ReprogramError
+from reprogram.registry import imported
 
-__all__ = [
-    "BUNDLED_DATA",
-    "ArraySplit",
-    "DataSet",
-    "EncodedSplit",
-    "FileSplit",
-    "Split",
-    "cache_folder",
-    "decode_data",
-    "load_data",
-    "load_labelled",
-]
-
-BUNDLED_DATA = {"digits": "1,797 handwritten digits of 8×8 pixels, 10 classes, inside scikit-learn (no download)"}
+__all__ = ["ArraySplit", "DataSet", "Decoding", "FileSplit", "Split", "load_data", "load_labelled"]
 
 
-def load_data(spec: Any, *, seed: int = 0, root: str | Path = "data") -> DataSet:
+def load_data(spec: Any, *, split_seed: int = 0, root: str | Path = "data", download: bool = False) -> DataSet:
     """Load a labelled data set.
 
     Args:
@@ -35,45 +22,77 @@ def load_data(spec: Any, *, seed: int = 0, root: str | Path = "data") -> DataSet
             `digits`; an image folder, with `train/`, `test/` and perhaps `val/` of class folders, or class folders alone;
             a `.csv`, `.tsv` or `.parquet` table with the columns path, label and perhaps split; a `.npz` file of arrays;
             `paper:<name>`, one of the paper's twelve sets under `root`; `hf:<name>`, through the `datasets` library;
-            `torchvision:<Name>`, under `root`; a tuple (images, labels) of arrays or tensors; or a dictionary of
-            `torch.utils.data.Dataset` objects with the keys train, test and perhaps val.
-        seed: of the split where the data bring none.
+            `torchvision:<Name>`, under `root`; a text of a format that was registered from outside; a tuple (images,
+            labels) of arrays or tensors; or a dictionary of `torch.utils.data.Dataset` objects with the keys train, test
+            and perhaps val.
+        split_seed: decides which images are set aside for testing, where the data bring no split of their own. It
+            belongs to the data, not to a run: runs with other seeds are measured on the same images.
         root: the folder that holds `paper:` and `torchvision:` sets.
+        download: whether torchvision may fetch what is not under `root`.
     """
     if isinstance(spec, DataSet):
         return spec
-    if isinstance(spec, (tuple, dict)):
-        from reprogram.data.arrays import from_arrays, from_datasets
+    if isinstance(spec, tuple):
+        from reprogram.data.arrays import from_arrays
 
-        return from_arrays(*spec, seed=seed) if isinstance(spec, tuple) else from_datasets(**spec)
-    source, _, name = str(spec).partition(":")
-    if spec == "digits":
-        return load_digits()
-    if source == "paper":
-        from reprogram.data.paper import load_paper
+        return from_arrays(*spec, split_seed=split_seed)
+    if isinstance(spec, dict):
+        from reprogram.data.arrays import from_datasets
 
-        data, differences = load_paper(name, Path(root))
-        return replace(data, notes=tuple(differences))
-    if source == "hf":
-        from reprogram.data.hub import load_hub
+        return from_datasets(**spec)
+    if not isinstance(spec, (str, os.PathLike)):
+        raise ReprogramError(
+            f"data are a {type(spec).__name__}, but a path, a name, a tuple (images, labels) or a dictionary of data sets "
+            "is expected"
+        )
+    text = os.fspath(spec)
+    check_data_spec(text, root)
+    loaded: DataSet = imported(find_format(text).load)(text, LoadOptions(Path(root), split_seed, download))
+    return loaded
 
-        return load_hub(name, seed=seed)
-    if source == "torchvision":
-        from reprogram.data.torchvision_sets import load_torchvision
 
-        return load_torchvision(name, Path(root), seed=seed)
-    path = Path(spec)
-    if path.is_dir():
-        return load_folder(path, seed)
-    if path.is_file() and path.suffix.lower() in (".csv", ".tsv", ".parquet"):
-        from reprogram.data.tables import load_table
+def from_folder(spec: str, options: LoadOptions) -> DataSet:
+    """Load an image folder."""
+    return load_folder(given_path(spec), options.split_seed)
 
-        return load_table(path, seed)
-    if path.is_file() and path.suffix.lower() == ".npz":
-        from reprogram.data.arrays import load_npz
 
-        return load_npz(path, seed)
-    raise ReprogramError(
-        f"data {str(spec)!r} is neither a folder, a .csv, .parquet or .npz file, nor a known set"
-        f"{nearest(str(spec), BUNDLED_DATA)} (see: reprogram datasets)"
-    )
+def from_table(spec: str, options: LoadOptions) -> DataSet:
+    """Load a table of images."""
+    from reprogram.data.tables import load_table
+
+    return load_table(given_path(spec), options.split_seed)
+
+
+def from_npz(spec: str, options: LoadOptions) -> DataSet:
+    """Load a file of arrays."""
+    from reprogram.data.arrays import load_npz
+
+    return load_npz(given_path(spec), options.split_seed)
+
+
+def from_digits(_spec: str, _options: LoadOptions) -> DataSet:
+    """Load scikit-learn's digits, whose split is always the same."""
+    from reprogram.data.digits import load_digits
+
+    return load_digits()
+
+
+def from_hub(spec: str, options: LoadOptions) -> DataSet:
+    """Load a data set of the `datasets` library."""
+    from reprogram.data.hub import load_hub
+
+    return load_hub(spec.partition(":")[2], options.split_seed)
+
+
+def from_torchvision(spec: str, options: LoadOptions) -> DataSet:
+    """Load a data set of torchvision."""
+    from reprogram.data.torchvision_sets import load_torchvision
+
+    return load_torchvision(spec.partition(":")[2], options.root, options.download, options.split_seed)
+
+
+def from_paper(spec: str, options: LoadOptions) -> DataSet:
+    """Load one of the paper's data sets."""
+    from reprogram.data.paper import load_paper
+
+    return load_paper(spec.partition(":")[2], options.root)

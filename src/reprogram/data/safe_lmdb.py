@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from reprogram.data.dataset import Split
+from reprogram.data.dataset import Split, content_hash, file_key
 from reprogram.data.safe_pickle import read_plain_pickle
 from reprogram.errors import ReprogramError
 from reprogram.images.pictures import Interpolation, read_image
@@ -39,14 +39,22 @@ class LmdbSplit(Split):
 
     @override
     def read(self, index: int, size: int | None = None, interpolation: Interpolation = "bilinear") -> Tensor:
-        with _transaction(self.path) as transaction:
-            data, _ = _record(transaction, self.path, self.keys[index])
-        return read_image(io.BytesIO(data), size, interpolation, name=self.names[index])
+        return read_image(io.BytesIO(self._bytes(index)), size, interpolation, name=self.names[index])
 
     @override
     def content_key(self, index: int) -> str:
-        status = (self.path / "data.mdb" if self.path.is_dir() else self.path).stat()
-        return f"{self.path.absolute()} {status.st_size} {status.st_mtime_ns} {self.keys[index]!r}"
+        return f"{file_key(self.path / 'data.mdb' if self.path.is_dir() else self.path)} {self.keys[index]!r}"
+
+    @override
+    def fingerprint(self, index: int) -> str:
+        try:
+            return content_hash(self._bytes(index))
+        except ReprogramError:
+            return ""
+
+    def _bytes(self, index: int) -> bytes:
+        with _transaction(self.path) as transaction:
+            return _record(transaction, self.path, self.keys[index])[0]
 
     @override
     def subset(self, indices: Tensor) -> Self:

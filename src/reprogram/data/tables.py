@@ -1,28 +1,26 @@
 """A table of images: CSV or Parquet with the columns `path`, `label` and perhaps `split`."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from reprogram.data.dataset import DataSet, FileSplit, Split, stratified_split
-from reprogram.data.folders import _ALIASES, TEST_FRACTION
-from reprogram.errors import ReprogramError
+from reprogram.data.dataset import DataSet, FileSplit
+from reprogram.data.splits import drawn_test, places_by_word, sorted_classes
+from reprogram.errors import ReprogramError, first_line
 
-TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".parquet"})
-SPLIT_WORDS = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
 _COLUMNS = ("path", "label", "split")
 
 
-def load_table(path: Path, seed: int = 0) -> DataSet:
+def load_table(path: Path, split_seed: int = 0) -> DataSet:
     """Load the images that a table lists.
 
     Args:
         path: a `.csv`, `.tsv` or `.parquet` file with the columns `path` (relative to the table's folder, or absolute),
             `label` (a class name) and perhaps `split` (train, val or test). Other columns are ignored.
-        seed: of the test split where the table has no column `split`.
+        split_seed: of the test split where the table has no column `split`.
 
     Raises:
         ReprogramError: a column, a cell or an image file is missing, a split has an unknown name, or there are fewer than
@@ -51,49 +49,9 @@ def load_table(path: Path, seed: int = 0) -> DataSet:
     numbers = {name: number for number, name in enumerate(classes)}
     labels = torch.tensor([numbers[name] for name in cells["label"]], dtype=torch.int64)
     everything = FileSplit(files, labels)
-    if "split" not in cells:
-        return split_by_seed(path.stem, classes, everything, seed)
-    return split_by_words(path.stem, classes, everything, cells["split"], f"table {str(path)!r}")
-
-
-def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
-    """The distinct names in order: by value where all are whole numbers, by spelling otherwise.
-
-    >>> sorted_classes(["10", "9", "10"]), sorted_classes(["10", "9", "cat"])
-    (('9', '10'), ('10', '9', 'cat'))
-    """
-    distinct = set(names)
-    if all(name.removeprefix("-").isdecimal() for name in distinct):
-        return tuple(sorted(distinct, key=lambda name: (int(name), name)))
-    return tuple(sorted(distinct))
-
-
-def split_by_seed(name: str, classes: Sequence[str], everything: Split, seed: int, val: Split | None = None) -> DataSet:
-    """Set a stratified fifth of the images aside for testing, as for a folder that has no splits of its own."""
-    train, test = stratified_split(everything.labels, TEST_FRACTION, seed, "test")
-    if not len(test):
-        raise ReprogramError(f"data {name!r} has too few images to set a test split aside; give 3 or more per class")
-    return DataSet(name, tuple(classes), train=everything.subset(train), test=everything.subset(test), val=val)
-
-
-def split_by_words(name: str, classes: Sequence[str], everything: Split, words: Sequence[str], source: str) -> DataSet:
-    """Divide the images by one word for each: train, val or test, or another spelling of them."""
-    members: dict[str, list[int]] = {split: [] for split in _ALIASES}
-    for index, word in enumerate(words):
-        split = SPLIT_WORDS.get(word.strip().lower())
-        if split is None:
-            raise ReprogramError(
-                f"{source} has the split {word!r} in row {index + 1}, but one of {', '.join(SPLIT_WORDS)} is expected"
-            )
-        members[split].append(index)
-    for split in ("train", "test"):
-        if not members[split]:
-            raise ReprogramError(
-                f"{source} has a split for each image but no image for {split}; name some {split}, or leave the splits out "
-                "to have them drawn by the seed"
-            )
-    parts = {split: everything.subset(torch.tensor(indices)) for split, indices in members.items() if indices}
-    return DataSet(name, tuple(classes), train=parts["train"], test=parts["test"], val=parts.get("val"))
+    source = f"table {str(path)!r}"
+    places = places_by_word(cells["split"], source) if "split" in cells else drawn_test(labels, split_seed, source)
+    return DataSet.of_parts(path.stem, classes, everything.divided(places), source=source)
 
 
 def _text(value: Any) -> str:
@@ -142,5 +100,6 @@ def _read_parquet(path: Path) -> Mapping[str, list[Any]]:
         table = pyarrow.parquet.read_table(path, columns=[header[place] for place in places.values()])
         return {name: table.column(header[place]).to_pylist() for name, place in places.items()}
     except (OSError, pyarrow.ArrowException) as error:
-        reason = str(error).split("\n")[0]
-        raise ReprogramError(f"table {str(path)!r} cannot be read ({reason}); write it as Parquet again") from None
+        raise ReprogramError(
+            f"table {str(path)!r} cannot be read ({first_line(error)}); write it as Parquet again"
+        ) from None

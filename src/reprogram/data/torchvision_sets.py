@@ -6,21 +6,22 @@ from typing import Any
 
 from reprogram.data.arrays import from_dataset, from_datasets
 from reprogram.data.dataset import DataSet
-from reprogram.errors import ReprogramError, unknown
+from reprogram.errors import ReprogramError, first_line, unknown
 
+_UNSAFE = {"LSUN"}  # it unpickles a file of the current folder, and a pickle from elsewhere can run any code
 _SPLITS = {"train": ("train", "trainval"), "val": ("val", "valid"), "test": ("test",)}
 
 
-def load_torchvision(name: str, root: Path, download: bool = False, seed: int = 0) -> DataSet:
+def load_torchvision(name: str, root: Path, download: bool = False, split_seed: int = 0) -> DataSet:
     """Load a data set of `torchvision.datasets`.
 
-    Sets with a training and a test part keep them; one without parts, such as `ImageFolder`, is split by the seed.
+    Sets with a training and a test part keep them; one without parts, such as `ImageFolder`, is split by `split_seed`.
 
     Args:
         name: of the class, for example `MNIST`, in any case.
         root: what the class takes as its root.
         download: let torchvision fetch what is missing.
-        seed: of the split where the data set has none.
+        split_seed: of the split where the data set has none.
     """
     from reprogram.sources.load import import_torchvision
 
@@ -29,6 +30,11 @@ def load_torchvision(name: str, root: Path, download: bool = False, seed: int = 
     name = next((key for key in known if key.lower() == name.lower()), name)
     if name not in known:
         raise unknown("torchvision data set", name, known)
+    if name in _UNSAFE:
+        raise ReprogramError(
+            f"data 'torchvision:{name}' is refused, because its class runs what a file in the current folder says; "
+            "copy its images into class folders and give that folder"
+        )
     maker = getattr(sets, name)
     parameters = inspect.signature(maker).parameters
     given: dict[str, Any] = {"root": root} if "root" in parameters else {}
@@ -51,21 +57,21 @@ def load_torchvision(name: str, root: Path, download: bool = False, seed: int = 
         try:
             return maker(**given, **part)
         except (RuntimeError, OSError, ModuleNotFoundError) as error:
-            reason = str(error).strip().split("\n")[0]
+            fetch = ", or let torchvision fetch them with --download" if "download" in parameters and not download else ""
             raise ReprogramError(
-                f"data 'torchvision:{name}' cannot be loaded from {str(root)!r} ({reason}); put its files there, "
-                "or allow the download"
+                f"data 'torchvision:{name}' cannot be loaded from {str(root)!r} ({first_line(error)}); put its files "
+                f"there{fetch}"
             ) from None
 
     if "train" in parameters:
         return from_datasets(make(train=True), make(train=False), name=name)
     if "split" not in parameters:
-        return from_dataset(make(), seed=seed, name=name)
+        return from_dataset(make(), split_seed=split_seed, name=name)
     parts = {key: _first(make, words) for key, words in _SPLITS.items()}
     if parts["train"] is None:
         raise ReprogramError(f"data 'torchvision:{name}' has no split called train; build it in Python and give its parts")
     if parts["test"] is None:
-        return from_dataset(parts["train"], seed=seed, name=name)
+        return from_dataset(parts["train"], split_seed=split_seed, name=name)
     return from_datasets(parts["train"], parts["test"], parts["val"], name=name)
 
 

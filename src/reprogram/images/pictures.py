@@ -1,4 +1,8 @@
-"""Pictures as tensors: any mode or dtype in, RGB out; and the one resize that the library uses."""
+"""Pictures as tensors: any mode or dtype in, RGB out; and the two resizes that the library uses.
+
+Files and PIL pictures are resized by PIL, which rounds to whole grey levels; tensors and arrays by torch, which does
+not. Both antialias, and the same picture differs by one grey level at the most (tests hold them to two).
+"""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -8,15 +12,35 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 from torch import Tensor
 from torch.nn import functional as F
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, first_line
 
 Interpolation = Literal["bilinear", "bicubic", "bilinear-crop", "bicubic-crop"]
 ChannelValues = Sequence[float] | Tensor
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+#: How an image of each kind begins (at which byte), and the suffixes that it has.
+_KINDS: dict[str, tuple[int, tuple[bytes, ...], tuple[str, ...]]] = {
+    "BMP": (0, (b"BM",), (".bmp",)),
+    "GIF": (0, (b"GIF87a", b"GIF89a"), (".gif",)),
+    "JPEG": (0, (b"\xff\xd8\xff",), (".jpeg", ".jpg", ".jfif", ".jpe")),
+    "PNG": (0, (b"\x89PNG\r\n\x1a\n",), (".png", ".apng")),
+    "PPM": (
+        0,
+        tuple(f"P{digit}{space}".encode() for digit in "123456" for space in " \n\r\t"),
+        (".pbm", ".pgm", ".pnm", ".ppm"),
+    ),
+    "TIFF": (0, (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), (".tif", ".tiff")),
+    "WEBP": (8, (b"WEBP",), (".webp",)),
+    "AVIF": (4, (b"ftypavif", b"ftypavis"), (".avif",)),
+}
+# Only these decoders run, whatever a file claims to be: others start programs (PostScript) or are hardly tested.
+_FORMATS = tuple(kind for kind in _KINDS if kind not in ("AVIF", "WEBP") or features.check(kind.lower()))
+SUFFIXES = frozenset(suffix for kind in _FORMATS for suffix in _KINDS[kind][2])
+# Half a grey level is 1/510, so a pixel this little outside [0, 1] is no other pixel in 8 bits: it comes from rounding in
+# a resize (1 + 2.4e-7) or in half precision, whose next number above 1 is 1.00098.
+_ROUNDING = 1e-3
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _CROP = "-crop"
 
@@ -37,7 +61,8 @@ def as_rgb(images: Tensor) -> Tensor:
         (N, 3, H, W) float32.
 
     Raises:
-        ReprogramError: the shape is another one, or a pixel is NaN or outside [0, 1].
+        ReprogramError: the shape is another one, or a pixel is NaN or more than 0.001 outside [0, 1]; less than that is
+            rounding, and is clamped.
 
     >>> as_rgb(torch.full((2, 1, 4, 4), 255, dtype=torch.uint8)).shape
     torch.Size([2, 3, 4, 4])
@@ -53,12 +78,13 @@ def as_rgb(images: Tensor) -> Tensor:
         images = images.float()
         if images.numel():
             low, high = (bound.item() for bound in torch.aminmax(images))
-            if not (low >= 0 and high <= 1):
+            if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
                 found = "NaN" if low != low else f"values from {low:g} to {high:g}"
                 raise ReprogramError(
                     f"images hold {found}, but pixels in [0, 1] (or uint8 in 0..255) are expected; "
                     "scale them, and leave the normalisation to the program"
                 )
+            images = images.clamp(0, 1) if low < 0 or high > 1 else images
     else:
         raise ReprogramError(f"images are {images.dtype}, but uint8 or floating point is expected; convert them first")
     channels = images.shape[1]
@@ -122,13 +148,26 @@ def read_image(
     """
     name = name or str(source)
     try:
-        with Image.open(source) as opened:
+        with Image.open(source, formats=_FORMATS) as opened:
             return pil_to_tensor(opened, size, interpolation)
     except FileNotFoundError:
         raise ReprogramError(f"image {name!r} does not exist; check the path") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = str(error).split("\n")[0]
-        raise ReprogramError(f"image {name!r} cannot be decoded ({reason}); replace it or take it out of the data") from None
+    except IsADirectoryError:
+        raise ReprogramError(f"image {name!r} is a folder, but an image file is expected; name the files in it") from None
+    except Exception as error:  # decoders raise whatever a damaged file leads them into
+        raise ReprogramError(
+            f"image {name!r} cannot be decoded ({first_line(error)}); replace it or take it out of the data"
+        ) from None
+
+
+def begins_like_an_image(path: Path) -> bool:
+    """Whether the first bytes of a file are those of a kind of image that can be read here."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(16)
+    except OSError:
+        return False
+    return any(start.startswith(beginnings, offset) for offset, beginnings, _ in (_KINDS[kind] for kind in _FORMATS))
 
 
 def pil_to_tensor(picture: Image.Image, size: int | None = None, interpolation: Interpolation = "bilinear") -> Tensor:

@@ -16,12 +16,12 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from reprogram.errors import ReprogramError, extra_missing
+from reprogram.errors import ReprogramError, extra_missing, first_line
 from reprogram.files import read_json
 from reprogram.sources.black_box import BlackBox
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.registry import missing_file
-from reprogram.sources.request import Request, first_line
+from reprogram.sources.request import Request
 from reprogram.sources.settings import OnnxOptions, Outputs, Words
 
 _PRECISIONS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}

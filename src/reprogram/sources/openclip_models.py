@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from reprogram.errors import ReprogramError, extra_missing, nearest, unknown
+from reprogram.errors import ReprogramError, extra_missing, first_line, nearest, unknown
 from reprogram.images.pictures import Interpolation
 from reprogram.sources.foreign_code import no_foreign_code
 from reprogram.sources.network import HubAccess
 from reprogram.sources.openclip_config import read_config
 from reprogram.sources.registry import CLIP_CONFIG
-from reprogram.sources.request import Request, first_line, unavailable
+from reprogram.sources.request import Request, unavailable
 from reprogram.sources.settings import TEMPLATES, TextOptions, Words
 from reprogram.sources.texts import DEFAULT_TEMPLATE, Texts, checked_templates, read_templates
 from reprogram.sources.torchvision_import import import_torchvision

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, first_line
 from reprogram.progress import Progress
 from reprogram.sources.settings import SourceOptions
 from reprogram.sources.weights import read_weights
@@ -51,11 +51,6 @@ class Request(Generic[Options]):
     def state(self) -> dict[str, Tensor] | None:
         """The state dict in the user's own weights file."""
         return None if self.weights is None else read_weights(self.weights)
-
-
-def first_line(error: Exception) -> str:
-    """What an exception of another package says, short enough to stand inside a sentence."""
-    return str(error).strip().split("\n")[0][:160] or type(error).__name__
 
 
 def unavailable(name: str, error: Exception, pretrained: bool) -> ReprogramError:

@@ -7,17 +7,9 @@ import torch
 from torch import Tensor
 
 from reprogram.errors import ReprogramError
+from reprogram.names import plain_name
 
 DEFAULT_TEMPLATE = "This is a photo of a {}."
-
-
-def plain_name(name: str) -> str:
-    """A class name as it stands in a text: lower case, `_` and `-` as spaces.
-
-    >>> plain_name("Forest_Broad-Leaved")
-    'forest broad leaved'
-    """
-    return " ".join(name.lower().replace("_", " ").replace("-", " ").split())
 
 
 class Texts(list[str]):

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from reprogram.errors import ReprogramError, extra_missing
+from reprogram.errors import ReprogramError, extra_missing, first_line
 from reprogram.images.pictures import Interpolation
 from reprogram.sources.foreign_code import allowed, no_foreign_code
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.network import HubAccess
-from reprogram.sources.request import Request, first_line
+from reprogram.sources.request import Request
 from reprogram.sources.settings import SourceOptions
 from reprogram.sources.torchvision_import import import_torchvision
 

@@ -14,10 +14,11 @@ from typing_extensions import override
 from reprogram.errors import ReprogramError
 from reprogram.files import cache_folder, read_tensors, write_tensors
 from reprogram.images.pictures import ChannelValues, Interpolation
+from reprogram.names import plain_name
 from reprogram.progress import Progress
 from reprogram.sources.frozen import Frozen, module_fingerprint
 from reprogram.sources.registry import VISION_LANGUAGE
-from reprogram.sources.texts import DEFAULT_TEMPLATE, Texts, plain_name
+from reprogram.sources.texts import DEFAULT_TEMPLATE, Texts
 
 _BATCH = 256
 

@@ -1,0 +1,206 @@
+"""What `--data` and `load_data` take: one record for each kind of data, known before anything heavy is imported."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reprogram.data.paper_sets import paper_missing, paper_set
+from reprogram.errors import ReprogramError, nearest
+from reprogram.registry import Registry
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What a loader is told besides what to load.
+
+    Attributes:
+        root: the folder that holds named sets.
+        split_seed: decides which images are set aside for testing, where the data bring no split of their own.
+        download: whether what is missing may be fetched.
+    """
+
+    root: Path = Path("data")
+    split_seed: int = 0
+    download: bool = False
+
+
+@dataclass(frozen=True)
+class DataFormat:
+    """One kind of data.
+
+    Attributes:
+        name: of the kind.
+        form: how it is written, such as `hf:NAME`.
+        meaning: what is found there, in one line for `reprogram datasets`.
+        matches: whether a text names data of this kind; looks at the text and at most whether a path is there.
+        load: `load(spec, options)` makes the `DataSet`: a function, or where it is, as "module:function".
+        prefix: what stands before the name or path, such as `hf:`.
+        path: the path that a text holds, or None where it is a name; by default it is a name.
+        check: raises the error of a text that cannot be right, without loading anything; given the text and the root.
+    """
+
+    name: str
+    form: str
+    meaning: str
+    matches: Callable[[str], bool]
+    load: str | Callable[[str, LoadOptions], Any]
+    prefix: str = ""
+    path: Callable[[str], Path | None] | None = None
+    check: Callable[[str, Path], object] | None = None
+
+
+FORMATS: Registry[DataFormat] = Registry("data format")
+
+
+def register_format(record: DataFormat) -> None:
+    """Add a kind of data; where several match a text, the one that was registered last is taken."""
+    FORMATS.register(record.name, record)
+
+
+def find_format(spec: str) -> DataFormat:
+    """The kind of data that a text names, or an error that says what there is."""
+    found = _matching(spec)
+    if found is not None:
+        return found
+    if given_path(spec).is_file():
+        problem = f"data {spec!r} is a file of a kind that is not known"
+    else:
+        problem = f"data {spec!r} is neither a folder or file that is there, nor a known set"
+    names = [record.form for record in FORMATS.values() if record.form == record.name]
+    forms = ", ".join(record.form for record in FORMATS.values())
+    raise ReprogramError(f"{problem}{nearest(spec, names) or '; check the path'} (known: {forms}; see: reprogram datasets)")
+
+
+def check_data_spec(spec: str, root: str | Path = "data") -> None:
+    """Raise our error for data that cannot be there, before anything is loaded: a wrong path or an unknown name."""
+    record = find_format(spec)
+    if record.check is not None:
+        record.check(spec, Path(root))
+
+
+def is_path(spec: str) -> bool:
+    """Whether a text names data by their place, which depends on the current folder, and not by a name."""
+    return _located(spec) is not None
+
+
+def absolute_spec(spec: str) -> str:
+    """The same data as seen from any folder: paths become absolute, `~` is expanded, names stay.
+
+    >>> absolute_spec("digits"), absolute_spec("torchvision:MNIST"), absolute_spec("/nowhere/t.csv")
+    ('digits', 'torchvision:MNIST', '/nowhere/t.csv')
+    """
+    return _located(spec) or spec
+
+
+def begins_with(prefix: str) -> Callable[[str], bool]:
+    """A `matches` for texts with a prefix."""
+    return lambda spec: spec.startswith(prefix)
+
+
+def ends_with(*suffixes: str) -> Callable[[str], bool]:
+    """A `matches` for files by the end of their name; whether one is there is for `check` to say."""
+    return lambda spec: spec.lower().endswith(suffixes)
+
+
+def given_path(spec: str) -> Path:
+    """A `path` for texts that are paths; `~` is the user's home."""
+    return Path(spec).expanduser()
+
+
+def _matching(spec: str) -> DataFormat | None:
+    return next((record for record in reversed(list(FORMATS.values())) if record.matches(spec)), None)
+
+
+def _located(spec: str) -> str | None:
+    record = _matching(spec)
+    path = None if record is None or record.path is None else record.path(spec)
+    return None if record is None or path is None else f"{record.prefix}{path.resolve()}"
+
+
+def _file_is_there(spec: str, _root: Path) -> None:
+    if not given_path(spec).is_file():
+        raise ReprogramError(f"data {spec!r} does not exist; check the path")
+
+
+def _hub_path(spec: str) -> Path | None:
+    path = given_path(spec.partition(":")[2])
+    return path if path.exists() else None
+
+
+def _check_hub(spec: str, _root: Path) -> None:
+    name = spec.partition(":")[2]
+    if name.startswith(("/", ".", "~")) and _hub_path(spec) is None:  # meant as a path: no name on the Hub begins like this
+        raise ReprogramError(f"data {spec!r} does not exist; check the path")
+
+
+def _check_paper(spec: str, root: Path) -> None:
+    entry = paper_set(spec.partition(":")[2])
+    if not root.is_dir():
+        raise paper_missing(entry, root)
+
+
+_LOAD = "reprogram.data.load"
+for _record in (
+    DataFormat(
+        "folder",
+        "FOLDER",
+        "train/<class>/*.jpg, test/<class>/*.jpg, perhaps val/; or <class>/*.jpg, a fifth of them for testing",
+        matches=lambda spec: given_path(spec).is_dir(),
+        load=f"{_LOAD}:from_folder",
+        path=given_path,
+    ),
+    DataFormat(
+        "table",
+        "FILE.csv, FILE.parquet",
+        "a table with the columns path, label and perhaps split",
+        matches=ends_with(".csv", ".tsv", ".parquet"),
+        load=f"{_LOAD}:from_table",
+        path=given_path,
+        check=_file_is_there,
+    ),
+    DataFormat(
+        "npz",
+        "FILE.npz",
+        "arrays images and labels, perhaps split and classes",
+        matches=ends_with(".npz"),
+        load=f"{_LOAD}:from_npz",
+        path=given_path,
+        check=_file_is_there,
+    ),
+    DataFormat(
+        "digits",
+        "digits",
+        "1,797 handwritten digits of 8×8 pixels, 10 classes, inside scikit-learn (no download)",
+        matches=lambda spec: spec == "digits",
+        load=f"{_LOAD}:from_digits",
+    ),
+    DataFormat(
+        "hf",
+        "hf:NAME",
+        "a data set of the `datasets` library, from the Hub or saved on disk",
+        matches=begins_with("hf:"),
+        prefix="hf:",
+        load=f"{_LOAD}:from_hub",
+        path=_hub_path,
+        check=_check_hub,
+    ),
+    DataFormat(
+        "torchvision",
+        "torchvision:NAME",
+        "a data set of torchvision under --data-root",
+        matches=begins_with("torchvision:"),
+        prefix="torchvision:",
+        load=f"{_LOAD}:from_torchvision",
+    ),
+    DataFormat(
+        "paper",
+        "paper:NAME",
+        "one of the paper's twelve sets under --data-root",
+        matches=begins_with("paper:"),
+        prefix="paper:",
+        load=f"{_LOAD}:from_paper",
+        check=_check_paper,
+    ),
+):
+    register_format(_record)
