@@ -22,7 +22,9 @@ from reprogram.acceleration.folding import fold_batch_norm, lay_out_channels_las
 from reprogram.acceleration.network import ExportError, Network, export_network
 from reprogram.acceleration.schedule import Schedule
 from reprogram.acceleration.windows import Box, Span, Window
-from reprogram.programs.base import Padding, Program, Watermark
+from reprogram.programs.base import Program
+from reprogram.programs.padding import Padding
+from reprogram.programs.watermark import Watermark
 from reprogram.sources.frozen import Frozen
 
 __all__ = ["Accelerated", "accelerate"]

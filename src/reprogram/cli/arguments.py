@@ -40,7 +40,7 @@ def parse(
     with contextlib.ExitStack() as stack:
         if errors := _error_hook():
             stack.enter_context(errors.on_parse_error(lambda event: _explain(event, fields, prog, arguments)))
-        found = tyro.cli(form, args=list(arguments), prog=prog, description=schema.__doc__ or "", add_help=True)
+        found: Any = tyro.cli(form, args=list(arguments), prog=prog, description=schema.__doc__ or "", add_help=True)
     given = {name: value for name in fields if (value := getattr(found, name)) is not None}
     said = {token.split("=")[0].replace("_", "-") for token in arguments}
     for flag in switches:
@@ -81,7 +81,7 @@ def _argument(name: str, field: FieldInfo) -> tuple[str, Any, Any]:
         if metavar
         else [tyro.conf.arg(help=help_text, help_behavior_hint="")]
     )
-    kind = Annotated[(kind, *notes, *([tyro.conf.Positional] if words else []))]  # type: ignore[index]
+    kind = Annotated[(kind, *notes, *([tyro.conf.Positional] if words else []))]
     return (name, kind) if default is dataclasses.MISSING else (name, kind, default)  # type: ignore[return-value]
 
 

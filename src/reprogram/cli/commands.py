@@ -24,6 +24,11 @@ _DEVICE = "auto, cpu, cuda, mps ..."
 _WEIGHTS = "The source model's weights file, if that has moved since the run."
 
 
+def _same(name: str) -> Any:
+    """A flag that `fit` has, too."""
+    return FitConfig.model_fields[name]
+
+
 class FitCommand(FitConfig):
     """Train a program and estimate a mapping, so that a frozen model classifies your images; fills a run folder."""
 
@@ -129,13 +134,13 @@ class UpdateCommand(Settings):
 class LogitsCommand(Settings):
     """Write a frozen model's answers to labelled images as shards for `reprogram map`; resumable."""
 
-    model: str = FitConfig.model_fields["model"]
-    pretrained: bool = FitConfig.model_fields["pretrained"]
-    weights: str | None = FitConfig.model_fields["weights"]
+    model: str = _same("model")
+    pretrained: bool = _same("pretrained")
+    weights: str | None = _same("weights")
     run: str | None = Field(None, description="Run folder: take its model with its trained program, and its data.")
     data: str | None = Field(None, description="Labelled images as for `reprogram fit`; by default the run's, or digits.")
-    data_root: str = FitConfig.model_fields["data_root"]
-    download: bool = FitConfig.model_fields["download"]
+    data_root: str = _same("data_root")
+    download: bool = _same("download")
     split: Literal["train", "val", "test", "all"] = Field("all", description="Which images.")
     canvas: int | None = Field(None, ge=8, description="Side of the square that the model receives; by default its own.")
     out: str = Field(description="Folder for the shards.")
@@ -143,7 +148,7 @@ class LogitsCommand(Settings):
     shard_size: int = Field(4096, ge=1, description="Rows per shard.")
     batch_size: int = Field(64, ge=1, le=2**31, description="Images per step.")
     seed: int = Field(0, ge=0, description="Of the test split where the data bring none, and of random weights.")
-    cache: bool = FitConfig.model_fields["cache"]
+    cache: bool = _same("cache")
     skip_bad: bool = Field(False, description="Leave out images that cannot be decoded.")
     device: str = Field("auto", description=_DEVICE)
 
@@ -198,7 +203,7 @@ class Command:
 
 def fit_fields() -> dict[str, FieldInfo]:
     """The settings of all mappings, programs and sources, and flags whose help names what there is."""
-    fields = {}
+    fields: dict[str, FieldInfo] = {}
     for part, registry in OWNERS.items():
         fields |= _fields_of(registry, part, lambda settings: list(settings.model_fields))
     clash = set(fields) & set(FitCommand.model_fields)

@@ -36,8 +36,10 @@ class Split(ABC):
     Attributes:
         labels: (n,) int64 target labels.
         names: n names, one per image, that a person can find it by.
+        classes: the class names that the labels are numbers of, once the split is part of a data set.
     """
 
+    classes: tuple[str, ...] | None = None
     #: Whether handing the split to another process costs little: it holds references to images, not the images.
     cheap_to_send: ClassVar[bool] = False
 
@@ -281,6 +283,7 @@ class DataSet:
         test: test images.
         val: validation images, where the data set brings them.
         image_size: side of the image on a canvas of 224 that a published protocol prescribes, if any.
+        batch_size: images per step that a published protocol prescribes, if any.
         flip_safe: whether a mirrored image keeps its class; None where nobody has said so.
         notes: what a reader of the results should know about it, such as counts that differ from the published ones.
     """
@@ -291,11 +294,13 @@ class DataSet:
     test: Split
     val: Split | None = None
     image_size: int | None = None
+    batch_size: int | None = None
     flip_safe: bool | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for split in self.splits.values():
+            split.classes = self.classes
             if not len(split):
                 raise ReprogramError(f"data set {self.name!r} has a split without images; give it some or leave it out")
             if not (int(split.labels.min()) >= 0 and int(split.labels.max()) < len(self.classes)):

@@ -62,6 +62,7 @@ def _load(entry: PaperSet, root: Path) -> tuple[DataSet, list[str]]:
         test=contents.splits["test"],
         val=contents.splits.get("val"),
         image_size=entry.image_size,
+        batch_size=entry.batch_size,
         flip_safe=entry.flip_safe,
     )
     return data, contents.remarks

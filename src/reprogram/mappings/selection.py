@@ -3,27 +3,21 @@
 Bayesian and Gaussian mappings are judged by exact leave-one-out, one-to-one mappings on held-out folds.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from reprogram.data.load import Split
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
 from reprogram.mappings.assignment import one_to_one
 from reprogram.mappings.gaussians import GaussianFit
 from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
 from reprogram.mappings.settings import Normalize, Shrinkage
-from reprogram.progress import Progress
-from reprogram.reprogrammed import Reprogrammed
+from reprogram.scores import accuracy_interval
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
 from reprogram.statistics.joint import JointStatistics, TopRatio, mean_and_deviation, top_count
-from reprogram.training.evaluation import Precision, accuracy_interval, source_features
 
 Block = tuple[Tensor, Tensor]
 Blocks = Callable[[], Iterable[Block]]
@@ -65,7 +59,7 @@ class Judged:
         """Share of the samples that it got right."""
         return self.correct / max(self.n, 1)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         interval = list(accuracy_interval(self.correct, self.n))
         name, settings = self.candidate.method, self.candidate.settings
@@ -116,15 +110,15 @@ class Selection:
             )
         return text
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
             "choice": {"mapping": self.choice.method, **self.choice.settings},
             "certainty": self.certainty,
             "lead": None if self.lead is None else list(self.lead),
-            "runner_up": None if self.runner_up is None else self.runner_up.as_json(),
+            "runner_up": None if self.runner_up is None else self.runner_up.to_json(),
             "notes": list(self.notes),
-            "table": [row.as_json() for row in self.table],
+            "table": [row.to_json() for row in self.table],
         }
 
 
@@ -132,7 +126,8 @@ def select(
     blocks: Blocks | Block,
     k_target: int,
     *,
-    methods: Sequence[str] = SELECTABLE,
+    methods: Sequence[str] | None = None,
+    grid: Any = None,
     smoothings: Sequence[float] = SMOOTHINGS,
     top_ratios: Sequence[TopRatio] = RATIOS,
     normalizations: Sequence[Normalize] = NORMALIZATIONS,
@@ -159,6 +154,7 @@ def select(
     >>> found.table[0].accuracy, found.choice.method
     (1.0, 'blm')
     """
+    methods = methods or SELECTABLE
     for method in methods:
         if method not in SELECTABLE:
             raise unknown("mapping to select from", method, SELECTABLE)
@@ -183,39 +179,6 @@ def select(
     if not sum(map(len, flags)):
         return _untold(methods, tuple(bench.notes))
     return _conclude(candidates, torch.cat(flags).cpu(), tuple(bench.notes))
-
-
-def select_mapping(
-    model: Reprogrammed,
-    train: Split,
-    *,
-    batch_size: int = 256,
-    precision: Precision = "fp32",
-    progress: Progress | None = None,
-    **grid: Any,
-) -> Selection:
-    """Choose a mapping for a model by the logits of its training images under the program as it is now.
-
-    The logits, or the features that they are a linear function of, are kept on disk for the time of the choice, so that
-    their number does not matter; `grid` goes to `select`.
-    """
-    with tempfile.TemporaryDirectory(prefix="reprogram-") as folder:
-        start, kept, size = 0, np.empty((0, 0)), max(1, min(2048, (1 << 22) // model.frozen.k_source))
-        options = {"batch_size": batch_size, "precision": precision, "progress": progress, "what": "choosing the mapping"}
-        for values, _ in source_features(model, train, **options):  # type: ignore[arg-type]
-            if not start:
-                shape = (len(train), values.shape[1])
-                kept = np.memmap(Path(folder) / "features", dtype=np.float32, mode="w+", shape=shape)
-            kept[start : start + len(values)] = values.numpy()
-            start += len(values)
-
-        def blocks() -> Iterable[Block]:
-            for start in range(0, len(train), size):
-                values = torch.from_numpy(np.array(kept[start : start + size]))
-                yield model.frozen.from_features(values.to(model.device)).cpu(), train.labels[start : start + size]
-
-        span = getattr(model.frozen, "span", None)
-        return select(blocks, len(model.classes), span=None if span is None else span.cpu(), **grid)
 
 
 def _untold(methods: Sequence[str], notes: tuple[str, ...]) -> Selection:

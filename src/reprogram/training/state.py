@@ -14,7 +14,8 @@ from reprogram.data.decode import Decoding
 from reprogram.data.splits import stratified_folds
 from reprogram.errors import ReprogramError
 from reprogram.files import read_tensors
-from reprogram.images.views import Augment, centre_view, margin, random_views
+from reprogram.images.settings import Augment
+from reprogram.images.views import centre_view, margin, random_views
 from reprogram.programs.base import Program
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
