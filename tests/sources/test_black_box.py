@@ -73,6 +73,24 @@ def test_the_best_labels_of_a_service_are_enough():
     assert logits.argsort(descending=True).tolist() == [[0, 2, 1]]
 
 
+def test_probabilities_below_one_are_not_stretched():
+    """Eq. 8 adds up the model's own probabilities; these logits say that they are logarithms of them."""
+    table = [[0.6, 0.0, 0.1], [0.0, 0.0, 0.0], [0.3, 1e-20, 0.0]]
+    frozen = box(lambda pixels: table, k_source=3, outputs="probabilities")
+    logits = frozen.logits(torch.ones(3, 3, 8, 8))
+    assert frozen.log_probabilities
+    assert not box(k_source=3).log_probabilities
+    torch.testing.assert_close(logits.exp(), torch.tensor(table), atol=1e-11, rtol=1e-6)
+
+
+def test_labels_that_an_answer_leaves_out_are_last_but_no_outliers():
+    table = [[0.6, 0.0, 0.1], [1.0, 0.0, 0.0], [0.3, 1e-20, 0.0]]
+    logits = box(lambda pixels: table, k_source=3, outputs="probabilities").logits(torch.ones(3, 3, 8, 8))
+    assert logits[0, 1] == logits[1, 2] == pytest.approx(np.log(1e-12))
+    assert logits[2, 2] == logits[2, 1] == pytest.approx(np.log(1e-20))
+    assert logits.argmin(1).tolist() == [1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("answer", "outputs", "message"),
     [

@@ -5,7 +5,11 @@ import torch
 from torch import nn
 
 from reprogram.errors import ReprogramError
+from reprogram.sources.black_box import BlackBox
 from reprogram.sources.frozen import Frozen
+from reprogram.sources.registry import CLASSIFIER, SOURCES
+from reprogram.sources.texts import Texts
+from reprogram.sources.vision_language import VisionLanguage
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 
@@ -280,3 +284,79 @@ def test_it_says_where_its_label_names_come_from():
 
 def test_a_module_gives_gradients():
     assert Frozen(small_net(), input_size=16).differentiable
+
+
+# ---- what goes with a kind of model, asked of the model instead of its class
+
+
+def small(kind=Frozen, **options):
+    module = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    if kind is VisionLanguage:
+        texts = Texts(["a", "b"], ["{}", "the {}"])
+        return VisionLanguage(module, torch.eye(4)[:, :3], texts, logit_scale=0.0, input_size=8, **options)
+    if kind is BlackBox:
+        return BlackBox(lambda pixels: pixels.mean((2, 3)), k_source=3, input_size=8, **options)
+    return Frozen(module, input_size=8, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "program", "frame", "needs_classes", "training"),
+    [
+        (Frozen, "padding", None, False, {}),
+        (BlackBox, "none", None, False, {}),
+        (VisionLanguage, "watermark", 30, True, {"optimizer": "sgd", "lr": 40.0, "schedule": "cosine"}),
+    ],
+)
+def test_a_model_says_what_goes_with_it(kind, program, frame, needs_classes, training):
+    frozen = small(kind)
+    assert (frozen.default_program, frozen.default_frame(224), frozen.kind.needs_classes) == (program, frame, needs_classes)
+    assert frozen.paper_training == training
+    frozen.paper_training["lr"] = 1  # a copy: nobody can change it for others
+    assert small(kind).paper_training == training
+
+
+def test_the_frame_follows_the_canvas():
+    clip = small(VisionLanguage)
+    assert [clip.default_frame(canvas) for canvas in (448, 224, 32, 4)] == [60, 30, 4, 1]
+
+
+def test_a_program_resizes_bilinearly_except_for_clip():
+    assert small(interpolation="bicubic").program_interpolation == "bilinear"
+    assert small(VisionLanguage, interpolation="bicubic").program_interpolation == "bicubic"
+    assert small(VisionLanguage).program_interpolation == "bicubic-crop"
+
+
+def test_only_clip_knows_a_span_and_has_short_features():
+    assert (small().span, small().short_features) == (None, False)
+    assert (small(BlackBox).span, small(BlackBox).short_features) == (None, False)
+    assert small(VisionLanguage).short_features
+    assert small(VisionLanguage).span.shape == (4, 3)
+
+
+def test_sources_and_their_models_agree(lite0):
+    assert SOURCES["bundled"].kind is lite0.kind is CLASSIFIER
+    assert SOURCES["onnx"].kind is BlackBox.kind
+    assert SOURCES["openclip"].kind is VisionLanguage.kind
+
+
+def test_normalisation_is_in_one_place():
+    frozen, images = small(mean=(0.5, 0.4, 0.3), std=(0.2, 0.5, 1.0)), torch.rand(2, 3, 8, 8)
+    torch.testing.assert_close(frozen.normalised(images)[:, 1], (images[:, 1] - 0.4) / 0.5)
+    assert torch.equal(frozen.logits(images), frozen(frozen.normalised(images)))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"std": (1.0, 0.0, 1.0)}, {"mean": (0.0, torch.nan, 0.0)}, {"std": (1.0, 1.0, torch.inf)}]
+)
+def test_a_normalisation_that_cannot_be_is_refused(wrong):
+    with pytest.raises(ReprogramError, match="finite numbers are expected, and no deviation of 0"):
+        small(**wrong)
+
+
+def test_equal_names_stay_two_labels():
+    """ImageNet has a crane that flies and a crane that lifts."""
+    assert small(labels=["crane", "crane", "tench"]).labels == ["crane", "crane", "tench"]
+
+
+def test_the_bundled_model_keeps_both_cranes(lite0):
+    assert [index for index, label in enumerate(lite0.labels) if label.split(",")[0] == "crane"] == [134, 517]

@@ -14,6 +14,7 @@ from reprogram.sources.frozen import Frozen
 from reprogram.sources.registry import BLACK_BOX
 from reprogram.sources.settings import Outputs
 
+_ABSENT = 1e-12  # probability of a label that an answer leaves out
 Answerer = Callable[["np.ndarray[Any, Any]"], Any]
 
 
@@ -29,8 +30,11 @@ class BlackBox(Frozen):
         std: per-channel deviation of the same.
         input_size: the side S.
         interpolation: how images are brought to that side.
-        outputs: what it answers with. Of `probabilities` the logarithm is taken, so that their softmax gives them back; a
-            row may add up to less than 1, as the answer of a service that names only its best labels does.
+        outputs: what it answers with. Of `probabilities` the logarithm is taken, and `log_probabilities` says so; a row may
+            add up to less than 1, as the answer of a service that names only its best labels does, and is not stretched to
+            1. A label with probability 0 counts as 1e-12, or as the smallest number in its row if that is even smaller: next
+            to nothing as evidence, the last in every ranking, and no outlier among logits as the logarithm of float32's
+            smallest number (-87) would be.
         name: how messages call it; by default the name of the callable.
         fingerprint: SHA-256 that identifies what computes the answers. A callable has no bytes that could be compared, so by
             default only its name, k_S and `outputs` are hashed: a changed function of the same name goes unnoticed.
@@ -84,6 +88,7 @@ class BlackBox(Frozen):
             spec=spec,
         )
         self.module.k_source = self.k_source
+        self.log_probabilities = outputs == "probabilities"
         self._parameters_known = parameters
         self._fingerprint = fingerprint or hashlib.sha256(f"{own_name} {self.k_source} {outputs}".encode()).hexdigest()
 
@@ -134,7 +139,7 @@ class _Answers(nn.Module):
             )
         if self.outputs == "probabilities":
             self._check_probabilities(answer)
-            answer = answer.clamp_min(torch.finfo(torch.float32).tiny).log()
+            answer = _log(answer)
         return answer.to(x.device)
 
     def _as_tensor(self, answer: Any) -> Tensor:
@@ -154,3 +159,10 @@ class _Answers(nn.Module):
                 f"{self.name} answers with values down to {low:g} and rows that add up to {high:g}, but probabilities are "
                 "expected; take outputs='logits'"
             )
+
+
+def _log(probabilities: Tensor) -> Tensor:
+    """The logarithm of probabilities (N, k_S), with a place below all others for those that are 0."""
+    given = probabilities > 0
+    smallest = probabilities.where(given, torch.inf).amin(1, keepdim=True) if probabilities.shape[1] else probabilities
+    return probabilities.where(given, smallest.clamp_max(_ABSENT)).log()

@@ -35,6 +35,8 @@ class Frozen(nn.Module):
 
     Attributes:
         differentiable: whether gradients reach its input, which is what training a program needs; False for a `BlackBox`.
+        log_probabilities: whether its logits are logarithms of probabilities, exp(logit) being the probability itself, also
+            where those of an answer add up to less than 1.
         short_features: whether `features` are shorter than the logits, so that keeping them instead is worth it.
         kind: what goes with models of its kind: default program, the paper's training.
 
@@ -46,6 +48,7 @@ class Frozen(nn.Module):
     mean: Tensor
     std: Tensor
     differentiable: bool = True
+    log_probabilities: bool = False
     short_features: bool = False
     kind: Kind = CLASSIFIER
 
@@ -65,6 +68,11 @@ class Frozen(nn.Module):
         object.__setattr__(self, "module", module.eval().requires_grad_(False))
         self.register_buffer("mean", channel_values(mean), persistent=False)
         self.register_buffer("std", channel_values(std), persistent=False)
+        if not bool(self.mean.isfinite().all() and self.std.isfinite().all() and (self.std != 0).all()):
+            raise ReprogramError(
+                f"mean {mean} and std {std} were given, but finite numbers are expected, and no deviation of 0; "
+                "give those that the model was trained with"
+            )
         self.to(next(module.parameters(), self.mean).device)
         self.input_size, self.interpolation = input_size, interpolation
         self.spec = dict(spec or {})
@@ -126,11 +134,15 @@ class Frozen(nn.Module):
         frame = self.kind.default_frame
         return None if frame is None else max(1, canvas * frame // 224)
 
+    def normalised(self, pixels: Tensor) -> Tensor:
+        """Map RGB pixels (N, 3, S, S) in [0, 1] to what `forward` takes: (pixels - mean) / std for each channel."""
+        return (pixels - self.mean) / self.std
+
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
         """Map images (N, C, H, W) in [0, 1], or uint8, of any size to source logits (N, k_S): resize, normalise, run."""
         pixels = resize(as_rgb(images.to(self.mean.device)), self.input_size, self.interpolation)
-        return self((pixels - self.mean) / self.std)  # type: ignore[no-any-return]
+        return self(self.normalised(pixels))  # type: ignore[no-any-return]
 
     @property
     def name(self) -> str:
