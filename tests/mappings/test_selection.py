@@ -8,7 +8,7 @@ import torch
 
 from reprogram.errors import ReprogramError
 from reprogram.mappings.base import make_mapping
-from reprogram.mappings.assignment import one_to_one
+from reprogram.mappings.closed_form import one_to_one
 from reprogram.mappings.selection import RATIOS, SELECTABLE, SMOOTHINGS, select
 from reprogram.statistics.joint import JointStatistics
 
