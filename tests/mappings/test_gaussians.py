@@ -179,9 +179,7 @@ def test_a_class_without_samples_is_left_at_the_average_with_a_warning():
 
 @pytest.mark.parametrize("value", [0.0, 1.5, -1.0, float("nan"), "ledoit"])
 def test_impossible_shrinkage(value):
-    with pytest.raises(
-        ReprogramError, match=f"{value!r} was given, but a number above 0 and up to 1, or 'oas'"
-    ):
+    with pytest.raises(ReprogramError, match=f"{value!r} was given, but a number above 0 and up to 1, or 'oas'"):
         gaussian(GaussianStatistics(3, 2), value)
 
 

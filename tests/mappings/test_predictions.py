@@ -118,9 +118,7 @@ def test_where_an_answer_says_nothing_the_most_frequent_class_is_taken_and_said(
     assert other.labels == ["cat", "cat", "owl"]
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"), [("gaussian", {}), ("blm", {"normalize": "centre"}), ("linear", {"normalize": "centre"})]
-)
+@pytest.mark.parametrize(("name", "settings"), [("gaussian", {}), ("blm", {"normalize": "centre"}), ("linear", {})])
 def test_mappings_that_need_all_logits_refuse_answers(name, settings):
     mapping = make_mapping(name, SOURCE, CLASSES, **settings)
     assert not mapping.takes_answers

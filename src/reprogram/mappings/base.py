@@ -367,6 +367,9 @@ def _check_labels(source_labels: Sequence[str], classes: Sequence[str]) -> None:
     for which, labels in (("source_labels", source_labels), ("classes", classes)):
         if isinstance(labels, str):
             raise ReprogramError(f"{which} = {labels!r} was given, but a list of names is expected; write [{labels!r}]")
+        for label in labels:
+            if not isinstance(label, str):
+                raise ReprogramError(f"{label!r} stands among the {which}, but these are names; write {str(label)!r}")
     if not len(classes) or not len(source_labels):
         raise ReprogramError(
             f"{len(source_labels)} source labels and {len(classes)} classes were given; both need at least one"
