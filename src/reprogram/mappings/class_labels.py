@@ -53,7 +53,9 @@ def class_numbers(classes: Labels, y: Labels) -> Tensor:
 
 def class_place(classes: Labels, label: Any) -> int | None:
     """The number of a class, or None if there is no such."""
-    places = np.flatnonzero(classes == np.asarray(label)) if _alike(classes, label) else ()
+    if not _alike(classes, label):
+        return None
+    places = np.flatnonzero(classes == np.asarray(label))
     return int(places[0]) if len(places) else None
 
 

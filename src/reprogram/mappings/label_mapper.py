@@ -48,7 +48,7 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         mapping = self.mapping_.with_classes(class_names(classes))
         if mapping.statistics is not None:
-            numbers = torch.full((len(X),), class_place(classes, label))
+            numbers = class_numbers(classes, np.full(len(X), label, dtype=classes.dtype))
             with ignore_evidence_warnings():
                 mapping.learn(mapping.count(_tensor(X), numbers))
         self.mapping_, self.classes_ = mapping, classes
@@ -254,16 +254,18 @@ class LabelMapper(_Mapper):
         check_classification_targets(y)
         weights = _checked_weights(sample_weight, X)
         given = None if classes is None else unique_labels(np.asarray(classes))
-        if first and given is None:
-            raise ReprogramError("partial_fit got no classes, but the first call needs all of them: classes=[...]")
-        if not first and given is not None and not np.array_equal(given, np.sort(self.classes_)):
-            raise ReprogramError(
-                f"classes {given.tolist()[:5]} were given, but this mapper has {self.classes_.tolist()[:5]}; leave them "
-                "out, or change them with add_class and remove_class"
-            )
-        numbers = class_numbers(given if first else self.classes_, y)
         if first:
+            if given is None:
+                raise ReprogramError("partial_fit got no classes, but the first call needs all of them: classes=[...]")
+            numbers = class_numbers(given, y)
             self._start(given, self.method, self._seed(), **self._settings())
+        else:
+            if given is not None and not np.array_equal(given, np.sort(self.classes_)):
+                raise ReprogramError(
+                    f"classes {given.tolist()[:5]} were given, but this mapper has {self.classes_.tolist()[:5]}; leave "
+                    "them out, or change them with add_class and remove_class"
+                )
+            numbers = class_numbers(self.classes_, y)
         return self._learn(X, numbers, weights)._descend(X, numbers, weights, 1)
 
     def __sklearn_tags__(self) -> Any:
