@@ -158,7 +158,7 @@ class FitConfig(TrainingSettings):
 
     def build(self, frozen: Frozen, data: DataSet, chosen: Candidate | None = None) -> Reprogrammed:
         """Program, frozen model and mapping together, on the device; for mapping `auto`, with the chosen one."""
-        settings = self.mapping_settings() if chosen is None else {"name": chosen.method, **chosen.settings}
+        settings = self.mapping_settings() if chosen is None else {"name": chosen.mapping, **chosen.settings}
         mapping = make_mapping(
             source_labels=frozen.labels,
             classes=data.classes,

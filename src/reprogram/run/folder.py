@@ -14,10 +14,11 @@ import torch
 from reprogram.data.load import DataSet, Split, cache_folder, decode_data
 from reprogram.errors import ReprogramError
 from reprogram.files import claimed_folder, read_json, remove_leftovers, write_json, write_text
-from reprogram.mappings.selection import Candidate, select_mapping
+from reprogram.mappings.selection import Candidate
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.config import FitConfig
+from reprogram.training.choice import select_mapping
 from reprogram.training.evaluation import Evaluation, accuracy_interval
 from reprogram.training.loop import FitResult, fit, pixel_sizes
 from reprogram.training.settings import TrainingSettings
@@ -90,7 +91,7 @@ def _chosen_mapping(
     if not path.exists():
         options = {"batch_size": settings.batch_size, "precision": settings.precision, "progress": progress}
         selection = select_mapping(model, data.train, **options)  # type: ignore[arg-type]
-        write_json(path, selection.as_json())
+        write_json(path, selection.to_json())
         progress.say(f"chosen {selection}")
     chosen = dict(read_json(path, "selection")["choice"])
     return Candidate(chosen.pop("mapping"), chosen)
