@@ -6,6 +6,7 @@ configuration files and Python's keywords. A mistake becomes one sentence.
 
 import contextlib
 import dataclasses
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
@@ -65,7 +66,7 @@ def spell(name: str, value: Any) -> str:
 
 def _own_first(schema: type[Settings]) -> dict[str, FieldInfo]:
     """The fields of a schema, its own before those of what it extends: help begins with what matters most."""
-    order = [name for kind in schema.__mro__ for name in kind.__dict__.get("__annotations__", {})]
+    order = [name for kind in schema.__mro__ for name in inspect.get_annotations(kind)]
     return {name: schema.model_fields[name] for name in dict.fromkeys(order) if name in schema.model_fields}
 
 
