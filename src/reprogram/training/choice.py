@@ -22,7 +22,7 @@ def select_mapping(
     *,
     methods: Sequence[str] | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
-    batch_size: int = 256,
+    batch_size: int = 64,
     precision: Precision = "fp32",
     progress: Progress | None = None,
 ) -> Selection:
