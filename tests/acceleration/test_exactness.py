@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from reprogram import Frozen, Padding, Watermark, load_frozen
-from reprogram.acceleration.accelerate import Accelerated, _prepared, _window, accelerate
+from reprogram.acceleration.accelerate import Accelerated, _prepare, _window, accelerate
 from reprogram.acceleration.builder import make_schedule
 
 BATCH = 2
@@ -84,7 +84,7 @@ def check_float32(frozen, program, draws=3):
 
 def forced(frozen, program, limit):
     """Shared-frame execution as far as a share of the map."""
-    network, folded = _prepared(frozen, program.canvas, True)
+    network, folded = next(_prepare(frozen, program.canvas).networks())
     return Accelerated(frozen, program, make_schedule(network, _window(program), limit), folded)
 
 
