@@ -45,7 +45,7 @@ class Accelerated:
     ) -> None:
         self.frozen, self.program, self.schedule, self.folded, self.reason = frozen, program, schedule, folded, reason
         self.carried = carried
-        self._places, self._checksum = _places(frozen), _checksum(frozen)
+        self._places, self._checksum = _places(frozen), None if schedule is None else _checksum(frozen)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Map images (N, C, H, W) in [0, 1], or uint8, to source logits (N, k_S); gradients flow to θ."""
@@ -72,7 +72,7 @@ class Accelerated:
         """
         if frozen is not self.frozen or program is not self.program or _places(frozen) != self._places:
             return False
-        return not thoroughly or _checksum(frozen) == self._checksum
+        return not thoroughly or self.schedule is None or _checksum(frozen) == self._checksum
 
     def describe(self) -> str:
         """What was chosen, in one line."""

@@ -6,9 +6,8 @@ gradient. So plain and prepared are run forward and backward on a few batches of
 
 Outputs are compared up to the rounding of a deep network. Gradients in float32 are not that close: where rounding puts one
 activation on the other side of a kink such as that of a ReLU, they are off by 1e-3 and more, plain or not, and which batches
-meet one is chance. A gradient that is wrong is wrong on every batch. So one batch on which both agree up to rounding is
-enough; if there is none, which happens to large networks of ReLUs, but they are always close, then the operators of the
-graph as exported are held against the module in float64, where nothing lands on the other side.
+meet one is chance. So a gradient that is close, but not as close as rounding, is accepted if the module's own operators, as
+they were exported and nothing done to them, give the gradient of the module: what rounds alike meets no other kinks.
 """
 
 import copy
@@ -29,7 +28,7 @@ _TRIALS = 3
 _BATCH = 2
 _ROUNDING = 1e-4  # relative, of gradients in float32 that met no kink; 2e-6 is usual
 _KINKS = 2e-2  # relative, of those that did
-_EXACT = 1e-6  # relative, in float64
+_EXACT = 1e-6  # relative, of the same operators in the same order
 # A backward pass that clips large gradients, or drops small ones, is not proportional to what it is given. Powers of two
 # change no digit of one that is.
 _SCALES = (2.0**-10, 2.0**10)
@@ -74,7 +73,7 @@ class Verification:
     @torch.enable_grad()
     def objection(self, run: Run) -> str:
         """What is wrong with a way to run program and trunk; empty if nothing is."""
-        errors = []
+        wrong = False
         for seed in range(_TRIALS):
             trial = self._trial(seed)
             found = run(trial.program, trial.images)
@@ -82,17 +81,17 @@ class Verification:
                 return "what is faster gave other numbers"
             (gradient,) = _gradients(found, trial.wanted, [trial.weights])
             error = max(_distance(gradient, expected) for expected in trial.gradients)
-            if error <= _ROUNDING and trial.gradients[0].any():
-                return ""
-            errors.append(error)
-        if max(errors) == 0 or (min(errors) <= _KINKS and self._exported_exactly):
-            return ""
-        return "what is faster gave another gradient"
+            if error <= _ROUNDING or (error <= _KINKS and self._exported_exactly):
+                if trial.gradients[0].any():
+                    return ""
+            else:
+                wrong = True
+        return "what is faster gave another gradient" if wrong else ""
 
     def _trial(self, seed: int) -> _Trial:
         if seed not in self._trials:
             draw = torch.Generator().manual_seed(seed)
-            weight = next(self.frozen.module.parameters(), torch.empty(0))
+            device = next(self.frozen.module.parameters(), torch.empty(0)).device
             program = copy.deepcopy(self.program)
             wanted: list[Tensor] = [theta.requires_grad_() for theta in program.parameters() if theta.numel()]
             with torch.no_grad():
@@ -101,9 +100,9 @@ class Verification:
             # Coarse and fine, so that the images differ in their means as well as in their details
             size = [program.image_size] * 2
             coarse = F.interpolate(torch.rand(_BATCH, 3, 4, 4, generator=draw), size, mode="bilinear")
-            images = ((coarse + torch.rand(_BATCH, 3, *size, generator=draw)) / 2).to(weight.device)
+            images = ((coarse + torch.rand(_BATCH, 3, *size, generator=draw)) / 2).to(device)
             wanted = wanted or [images.requires_grad_()]
-            output = self.frozen.trunk(program(images).to(weight.dtype))
+            output = self.frozen.trunk(self._canvas(program, images))
             weights = torch.randn(output.shape, generator=draw).to(output)
             gradients = _gradients(output, wanted, [scale * weights for scale in _SCALES])
             gradients = [gradient / scale for gradient, scale in zip(gradients, _SCALES, strict=True)]
@@ -112,17 +111,27 @@ class Verification:
 
     @cached_property
     def _exported_exactly(self) -> bool:
-        """Whether a float64 copy of the module and the operators of its graph agree, the canvases' gradient included."""
-        trial = self._trial(0)
-        canvas = trial.program(trial.images).detach().double().requires_grad_()
-        try:
-            trunk, schedule = copy.deepcopy(self.frozen.trunk).double(), make_schedule(self.network).to(torch.float64)
-            expected, found = trunk(canvas), schedule.run(canvas, None)
+        """Whether the operators of the module's graph, as they are, give its gradient."""
+        trial, schedule = self._trial(0), make_schedule(self.network)
+        output = schedule.run(self._canvas(trial.program, trial.images), None)
+        (gradient,) = _gradients(output, trial.wanted, [trial.weights])
+        if all(_distance(gradient, expected) <= _EXACT for expected in trial.gradients):
+            return True
+        try:  # it may round otherwise than its graph does; in float64 that is too little for another kink
+            trunk, schedule = copy.deepcopy(self.frozen.trunk).double(), schedule.to(torch.float64)
+            canvas = self._canvas(trial.program, trial.images).detach().double().requires_grad_()
             weights = [trial.weights.double()]
-            gradients = [_gradients(output, [canvas], weights)[0] for output in (found, expected)]
+            ours, theirs = (
+                _gradients(output, [canvas], weights)[0] for output in (schedule.run(canvas, None), trunk(canvas))
+            )
         except Exception:  # it insists on another type somewhere
             return False
-        return _distance(found.detach(), expected.detach()) <= _EXACT and _distance(*gradients) <= _EXACT
+        return _distance(ours, theirs) <= _EXACT
+
+    def _canvas(self, program: Program, images: Tensor) -> Tensor:
+        """What the module receives of a batch."""
+        canvas: Tensor = program(images)
+        return canvas.to(next(self.frozen.module.parameters(), canvas).dtype)
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:
