@@ -221,6 +221,24 @@ def test_code_beside_a_known_architecture_is_left_alone(tmp_path, marker):
     assert load_frozen(f"hf:{folder}").k_source == 2
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attn_implementation": "owner/kernel"},
+        {"_attn_implementation": "owner/kernel@main:name"},
+        {"attn_implementation": {"": "sdpa", "encoder_config": "owner/kernel"}},
+        {"backbone_config": {"model_type": "vit", "attn_implementation": "paged|owner/kernel"}},
+    ],
+)
+def test_a_folder_asks_for_compiled_code_from_the_hub(tmp_path, changes):
+    with pytest.raises(ReprogramError, match=r"attn_implementation = .*owner/kernel.* never run"):
+        load_frozen(f"hf:{write_vit(tmp_path / 'model', **changes)}")
+
+
+def test_ways_of_attention_that_torch_has_may_be_named(tmp_path):
+    assert load_frozen(f"hf:{write_vit(tmp_path / 'model', attn_implementation='eager')}").k_source == 2
+
+
 class Bomb:
     def __init__(self, path):
         self.path = path
