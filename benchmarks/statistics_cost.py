@@ -77,7 +77,7 @@ def selection() -> list[dict[str, object]]:
     logits += torch.randn(k_target, k_source, generator=generator)[targets]
     rows = []
     for what, options in {
-        "paper's grid, 5 α × 6 λ": {"methods": ["blm+"], "normalizations": ["none"]},
+        "paper's grid, 5 α × 6 λ": {"methods": ["blm+"], "grid": {"normalize": ["none"]}},
         "everything that `auto` tries": {},
     }.items():
         before, started = megabytes(), time.perf_counter()

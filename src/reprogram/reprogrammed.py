@@ -115,7 +115,7 @@ class Reprogrammed(nn.Module):
             batch_size: how many images go through the model at once.
         """
         batches = batches_of(images, self.program.image_size, self.program.interpolation, batch_size)
-        if hasattr(images, "__len__") and not isinstance(images, (str, bytes)):
+        if isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4:
             self.accelerate(len(images))
         parts = (self.mapping.predict(self.source_logits(batch).float(), evidence=evidence) for batch in batches)
         return Predictions.together(parts, len(self.classes))

@@ -128,7 +128,7 @@ def fit_files(
         if mapping == "auto":
             progress.say("choosing the mapping")
             selection = _selected(shards, sets, rule, survey, options)
-            mapping, options = selection.choice.method, selection.choice.settings
+            mapping, options = selection.choice.mapping, selection.choice.settings
             notes = [f"chosen {selection}", *selection.notes]
         plan = _Plan(sets, {"name": mapping, "seed": seed, **options}, rule, survey.starts)
         _check_plan(plan, survey)

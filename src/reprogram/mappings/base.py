@@ -178,12 +178,18 @@ class Mapping(nn.Module, ABC):
             )
         return self.statistics.empty().to(self.weights.device)
 
-    def count(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Statistics:
-        """New statistics of these samples: logits (N, k_S), class numbers (N,) and perhaps sample weights (N,)."""
+    def count(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, log_probabilities: bool = False
+    ) -> Statistics:
+        """New statistics of these samples: logits (N, k_S), class numbers (N,) and perhaps sample weights (N,).
+
+        `log_probabilities` says that the logits are logarithms of probabilities; see `Statistics.update`.
+        """
         statistics = self.new_statistics()
         for start in range(0, len(logits), _BLOCK):
             part = slice(start, start + _BLOCK)
-            statistics.update(logits[part], targets[part], None if weights is None else weights[part])
+            each = None if weights is None else weights[part]
+            statistics.update(logits[part], targets[part], each, log_probabilities=log_probabilities)
         return statistics
 
     @torch.no_grad()

@@ -13,7 +13,7 @@ from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.programs.registry import PROGRAMS
 from reprogram.registry import SettingsRegistry
 from reprogram.sources.registry import SOURCES, find_source
-from reprogram.training.settings import TrainingSettings
+from reprogram.training.settings import RESOLVED, TrainingSettings
 
 #: Who owns the settings that a configuration holds beside its own fields.
 OWNERS: dict[str, SettingsRegistry[Any]] = {"mapping": MAPPINGS, "program": PROGRAMS, "source": SOURCES}
@@ -32,9 +32,16 @@ class FitConfig(TrainingSettings):
     data: str = Field("digits", description="A folder, table, array file or named set; see `reprogram datasets`.")
     data_root: str = Field("data", description="Folder that holds paper: and torchvision: data sets.")
     download: bool = Field(False, description="Let torchvision: data sets be downloaded into --data-root.")
-    program: str = Field("padding", description="Program on the input; by default the one that suits the model.")
-    mapping: str = Field("blm+", description="Label mapping; auto chooses one.")
-    canvas: int = Field(224, ge=8, description="Side of the square that the model receives; by default its own input size.")
+    program: str = Field(
+        "padding", description="Program on the input, by default the one that suits the model.", json_schema_extra=RESOLVED
+    )
+    mapping: str = Field("blm+", description="Label mapping.")
+    canvas: int = Field(
+        224,
+        ge=8,
+        description="Side of the square that the model receives; by default its own input size.",
+        json_schema_extra=RESOLVED,
+    )
     protocol: Literal["default", "paper"] = Field(
         "default",
         description="Defaults: sensible ones, or the paper's (200 epochs, its batch sizes and flips, lr 0.01, a pass for "

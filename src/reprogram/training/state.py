@@ -108,12 +108,13 @@ class FitState:
 
     def count(self, gathered: list[Statistics], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
         """Add a batch to the statistics of its folds."""
+        probabilities = self.model.frozen.log_probabilities
         for fold, statistics in enumerate(gathered):
             if self.folds is None:
-                statistics.update(logits, labels)
+                statistics.update(logits, labels, log_probabilities=probabilities)
             else:
                 chosen = (self.folds[indices] == fold).nonzero().flatten().to(logits.device)
-                statistics.update(logits[chosen], labels[chosen])
+                statistics.update(logits[chosen], labels[chosen], log_probabilities=probabilities)
 
     def set_learning_rate(self, epoch: int, step: int) -> None:
         """Follow the schedule."""
