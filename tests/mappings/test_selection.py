@@ -189,6 +189,8 @@ def test_a_setting_that_no_scorer_can_vary_is_refused():
         select(drawn(), 4, grid={"refresh": ["never"]})
     with pytest.raises(ReprogramError, match="smoothing = -1 was given"):
         select(drawn(), 4, grid={"smoothing": [-1]})
+    found = select(drawn(), 4, methods=["blm"], grid={"smoothing": [1], "shrinkage": [0.5]})
+    assert {row.candidate.settings["smoothing"] for row in found.table} == {1.0}, "what another mapping has does not matter"
 
 
 def test_a_second_pass_over_other_samples_is_noticed():
