@@ -102,7 +102,9 @@ def described_mapping(content: dict[str, Any], folder: Path, span: Tensor | None
     try:
         settings = dict(content["mapping"])
         return make_mapping(settings.pop("name"), content["source_labels"], list(content["classes"]), span=span, **settings)
-    except (KeyError, TypeError):
+    except ReprogramError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise _unfit(folder) from None
 
 
