@@ -1,8 +1,26 @@
-"""What tests of one-to-one mappings share."""
+"""What tests of mappings share: label names, J with all its oddities, and what a one-to-one ω must be."""
 
 import torch
+from hypothesis import strategies as st
+
+from reprogram.errors import ignore_evidence_warnings
 
 SOURCE = [f"source {index}" for index in range(12)]
+
+
+def quiet(rule, *args, **kwargs):
+    """Call a rule where classes without evidence are expected and not the point."""
+    with ignore_evidence_warnings():
+        return rule(*args, **kwargs)
+
+
+@st.composite
+def evidence_matrices(draw, least_source=1, most_source=7, most_target=7):
+    """J with many equal and many zero entries, as integers or as fractions."""
+    rows, columns = draw(st.integers(least_source, most_source)), draw(st.integers(1, most_target))
+    cells = draw(st.lists(st.integers(0, 4), min_size=rows * columns, max_size=rows * columns))
+    matrix = torch.tensor(cells).view(rows, columns)
+    return matrix.double() * 0.1 if draw(st.booleans()) else matrix
 
 
 def chosen(omega):

@@ -76,7 +76,7 @@ class Reprogrammed(nn.Module):
         """
         if passes is not None and passes * self.program.canvas**2 < _WORTH_PREPARING:
             return "the module as it is (few images)" if self.accelerated is None else self.accelerated.describe()
-        if self.accelerated is None or not self.accelerated.fits(self.frozen, self.program):
+        if self.accelerated is None or not self.accelerated.fits(self.frozen, self.program, thoroughly=True):
             self.accelerated = accelerate(self.frozen, self.program)
         return self.accelerated.describe()
 

@@ -3,17 +3,11 @@ import re
 
 import pytest
 import torch
+from reprogram.mappings.closed_form import bayes, one_to_one
 
 from one_to_one import SOURCE, chosen
 from reprogram.errors import EvidenceWarning, ReprogramError
-from reprogram.mappings.base import (
-    METHODS,
-    REFRESHES,
-    EstimatedMapping,
-    LearnedMapping,
-    make_mapping,
-)
-from reprogram.mappings.closed_form import bayes, one_to_one
+from reprogram.mappings.base import METHODS, REFRESHES, EstimatedMapping, LearnedMapping, make_mapping
 from reprogram.sources.texts import Texts
 from reprogram.statistics.joint import JointStatistics
 

@@ -5,12 +5,17 @@ import json
 import numpy as np
 import pytest
 import torch
+from pydantic import Field
+from reprogram.mappings.closed_form import one_to_one
+from reprogram.mappings.gaussian import gaussian
 
 from reprogram.errors import ReprogramError
 from reprogram.mappings.base import make_mapping
-from reprogram.mappings.closed_form import one_to_one
+from reprogram.mappings.registry import MAPPINGS, register_mapping
+from reprogram.mappings.scorers import Scorer
 from reprogram.mappings.selection import select
-from reprogram.mappings.settings import TopKBayesSettings
+from reprogram.mappings.settings import MappingSettings, TopKBayesSettings, tried
+from reprogram.statistics.gaussian import GaussianStatistics
 from reprogram.statistics.joint import JointStatistics
 
 
@@ -134,3 +139,122 @@ def test_the_choice_can_be_made_into_a_mapping():
     selection = select(drawn(), 4)
     for row in selection.table:
         assert make_mapping(row.candidate.mapping, [str(i) for i in range(12)], list("abcd"), **row.candidate.settings)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_targets_of_any_integer_type(dtype):
+    logits, targets = drawn()
+    assert select((logits, targets.to(dtype)), 4).to_json() == select((logits, targets), 4).to_json()
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (torch.zeros(120), "torch.float32 of shape"),
+        (torch.zeros(3, dtype=torch.int64), "120 integer labels are expected"),
+        (torch.full((120,), 4), "from 4 to 4 were given, but 0 to 3"),
+    ],
+)
+def test_wrong_targets_are_refused(targets, message):
+    logits, _ = drawn()
+    with pytest.raises(ReprogramError, match=message):
+        select(lambda: [(logits, targets)], 4)
+
+
+def test_settings_that_are_not_tried_by_default_can_be_put_into_the_grid():
+    logits, targets = drawn()
+    found = select((logits, targets), 4, methods=["gaussian", "blm"], grid={"priors": [False, np.True_], "smoothing": [1]})
+    tried = [row.candidate for row in found.table]
+    assert {candidate.settings["priors"] for candidate in tried if candidate.mapping == "gaussian"} == {False, True}
+    assert {candidate.settings["smoothing"] for candidate in tried if candidate.mapping == "blm"} == {1.0}
+    rare = torch.cat([targets[targets == 0], targets[targets == 1][:3]])
+    some = torch.cat([logits[targets == 0], logits[targets == 1][:3]]) * 0.1
+    by_priors = {
+        row.candidate.settings["priors"]: row.score.correct
+        for row in select((some, rare), 2, methods=["gaussian"], grid={"priors": [False, True], "shrinkage": [1.0]}).table
+    }
+    hits = 0
+    for i in range(len(rare)):
+        others = torch.arange(len(rare)) != i
+        counted = GaussianStatistics(12, 2).update(some[others], rare[others])
+        omega, mean, bias = gaussian(counted, 1.0, priors=True)
+        hits += int(((some[i].double() - mean) @ omega + bias).argmax()) == int(rare[i])
+    assert by_priors[True] == hits
+
+
+def test_a_setting_that_no_scorer_can_vary_is_refused():
+    with pytest.raises(ReprogramError, match="setting to try 'smoothin' is not known; did you mean 'smoothing'"):
+        select(drawn(), 4, grid={"smoothin": [1]})
+    with pytest.raises(ReprogramError, match="setting to try 'refresh' is not known"):
+        select(drawn(), 4, grid={"refresh": ["never"]})
+    with pytest.raises(ReprogramError, match="smoothing = -1 was given"):
+        select(drawn(), 4, grid={"smoothing": [-1]})
+    found = select(drawn(), 4, methods=["blm"], grid={"smoothing": [1], "shrinkage": [0.5]})
+    assert {row.candidate.settings["smoothing"] for row in found.table} == {1.0}, "what another mapping has does not matter"
+
+
+def test_a_second_pass_over_other_samples_is_noticed():
+    logits, targets = drawn()
+    passes = iter([slice(0, 100), slice(0, 90), slice(0, 100), slice(0, 110)])
+
+    def blocks():
+        rows = next(passes)
+        return [(logits[rows], targets[rows])]
+
+    for _ in range(2):
+        with pytest.raises(ReprogramError, match="other samples than the first"):
+            select(blocks, 4, methods=["blm"])
+
+
+def test_among_equals_the_exactly_judged_come_first():
+    _, targets = drawn()
+    found = select((9 * torch.eye(12)[targets], targets), 4)
+    assert found.table[0].how == "leave-one-out"
+    assert (
+        {row.score.accuracy for row in found.table if row.candidate.mapping == "flm"}
+        == {found.table[0].score.accuracy}
+        == {1.0}
+    )
+
+
+class NearestMeanSettings(MappingSettings):
+    power: float = Field(2.0, json_schema_extra=tried((1.0, 2.0)))
+
+
+class NearestMeanScorer(Scorer):
+    """A family from outside: the nearest class mean, without the sample itself."""
+
+    judges = ("power",)
+
+    def gather(self, logits, targets, folds):
+        members = torch.nn.functional.one_hot(targets, self.k_target).double()
+        before = getattr(self, "sums", 0), getattr(self, "samples", 0)
+        self.sums, self.samples = before[0] + members.T @ logits.double(), before[1] + members.sum(0)
+
+    def scores(self, logits, targets, folds):
+        members = torch.nn.functional.one_hot(targets, self.k_target).double()
+        left = self.sums - members[:, :, None] * logits.double()[:, None]
+        means = left / (self.samples - members).clamp_min(1)[:, :, None]
+        for candidate in self.candidates:
+            yield -(means - logits[:, None]).abs().pow(candidate.settings["power"]).sum(2)
+
+
+@pytest.fixture
+def nearest_mean(monkeypatch):
+    monkeypatch.setattr(MAPPINGS, "_records", dict(MAPPINGS._records))
+    register_mapping("nearest", object, NearestMeanSettings, "the nearest mean", scorer=NearestMeanScorer)
+
+
+def test_a_mapping_of_another_package_is_chosen_by_its_own_scorer(nearest_mean):
+    logits, targets = drawn(noise=4.0)
+    found = select((logits, targets), 4)
+    rows = {row.candidate.settings["power"]: row for row in found.table if row.candidate.mapping == "nearest"}
+    hits = 0
+    for i in range(120):
+        others = torch.arange(120) != i
+        means = torch.stack([logits[others & (targets == t)].double().mean(0) for t in range(4)])
+        hits += int((means - logits[i]).square().sum(1).argmin()) == int(targets[i])
+    assert rows[2.0].score.correct == hits
+    alone = select((logits, targets), 4, methods=["nearest"], grid={"power": [3]})
+    assert [str(row.candidate) for row in alone.table] == ["nearest (power 3)"]
+    assert (alone.certainty, alone.runner_up, alone.lead) == (1.0, None, None)

@@ -7,8 +7,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import LinearMapping
 from reprogram.mappings.evidence import Evidence, evidence_matrix, warn_about
+from reprogram.mappings.linear import LinearMapping
 from reprogram.mappings.settings import BayesSettings, MappingSettings, TopKBayesSettings
 from reprogram.statistics.base import Statistics
 from reprogram.statistics.joint import JointStatistics, top_count
@@ -26,6 +26,7 @@ def bayes(evidence: Evidence, smoothing: float = 1.0, *, classes: Sequence[str] 
         ω (k_S, k_T) float32. A class without evidence gets a uniform column, with a warning. The factors 1/n and
         n + k_S·λ of the equations are the same for a whole column and cancel.
 
+    >>> import torch
     >>> bayes(torch.tensor([[0, 2], [0, 1], [1, 0]])).tolist()   # the paper's dogs and cat, λ = 1
     [[0.0, 0.5714285969734192], [0.0, 0.4285714328289032], [1.0, 0.0]]
     """

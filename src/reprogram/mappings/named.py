@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from reprogram.errors import ReprogramError
 from reprogram.mappings.assignment import selection
-from reprogram.mappings.base import LinearMapping
+from reprogram.mappings.linear import LinearMapping
 from reprogram.names import plain_name
 from reprogram.sources.texts import Texts
 from reprogram.statistics.base import Statistics

@@ -114,7 +114,7 @@ def select(
         k_target: the number of classes, also of absent ones.
         methods: which mappings to try; None: all that have a scorer. For fixed logits ilm is flm.
         grid: the values to try by the name of the setting, instead of those that the mappings' own settings name:
-            {"smoothing": [1, 10], "priors": [False, True]}.
+            {"smoothing": [1, 10], "priors": [False, True]}. Each mapping takes the ones it has.
         span: orthonormal columns that span the logits; the Gaussian mapping of very many labels needs it.
         log_probabilities: whether the logits are logarithms of probabilities (see `Statistics.update`).
         block_size: rows at a time where whole arrays are given.
@@ -163,8 +163,12 @@ def select(
     return _conclude(scorers, bootstrap, notes)
 
 
+def _selectable() -> dict[str, Family]:
+    return {name: family for name, family in MAPPINGS.items() if family.scorer is not None}
+
+
 def _families(methods: Sequence[str] | None) -> list[Family]:
-    selectable = {name: family for name, family in MAPPINGS.items() if family.scorer is not None}
+    selectable = _selectable()
     for method in methods or ():
         if method not in selectable:
             raise unknown("mapping to select from", method, selectable)
@@ -173,18 +177,21 @@ def _families(methods: Sequence[str] | None) -> list[Family]:
 
 def _grids(families: Sequence[Family], grid: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, tuple[Any, ...]]]:
     """What is tried of each family: its own grid, with the caller's values in place of its own, checked."""
-    judged = {family.name: imported(family.scorer).judges for family in families}
-    known = sorted({name for names in judged.values() for name in names})
+    judges = {family.name: imported(family.scorer).judges for family in _selectable().values()}
+    known = sorted({name for names in judges.values() for name in names})
     for name in grid:
         if name not in known:
             raise unknown("setting to try", name, known)
     grids = {}
     for family in families:
-        tried = family.settings.grid()
-        for name in set(grid).intersection(judged[family.name]):
-            tried[name] = tuple(getattr(MAPPINGS.read(family.name, {name: value}), name) for value in grid[name])
-        grids[family.name] = tried
+        grids[family.name] = family.settings.grid()
+        for name in set(grid).intersection(judges[family.name]):
+            grids[family.name][name] = tuple(_checked(family, name, value) for value in grid[name])
     return grids
+
+
+def _checked(family: Family, name: str, value: Any) -> Any:
+    return getattr(MAPPINGS.read(family.name, {name: value}), name)
 
 
 def _with_folds(blocks: Iterable[Block], k_target: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
