@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from reprogram import ReprogramError
-from reprogram.answers.survey import survey_shard
 from reprogram.answers.parallel import Workers
+from reprogram.answers.survey import survey_shard
 
 
 def test_processes_keep_the_order_and_carry_errors(tmp_path):
