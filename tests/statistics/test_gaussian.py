@@ -1,5 +1,6 @@
 """The Gaussian statistics: means and scatter about them, whatever the origin of the logits, the pieces and the processes."""
 
+import itertools
 import threading
 
 import pytest
@@ -132,3 +133,33 @@ def test_all_reduce_equals_one_stream_wherever_the_ranks_have_their_means(offset
     for part in parts:
         for name, value in whole.named_buffers():
             torch.testing.assert_close(part.get_buffer(name), value, rtol=1e-9, atol=1e-7 if offset else 1e-12)
+
+
+@fast
+@given(seed=st.integers(0, 999), cuts=st.lists(st.integers(0, 40), max_size=5))
+def test_chunks_merge_and_subtract_like_the_whole(seed, cuts):
+    logits, targets = drawn(seed, 40, 6, 3)
+    whole = GaussianStatistics(6, 3).update(logits, targets)
+    edges = [0, *sorted(cuts), 40]
+    parts = [GaussianStatistics(6, 3).update(logits[a:b], targets[a:b]) for a, b in itertools.pairwise(edges)]
+    merged = GaussianStatistics(6, 3)
+    for part in reversed(parts):
+        merged.merge(part)
+    rest = whole.copy().subtract(parts[0])
+    expected = GaussianStatistics(6, 3).update(logits[edges[1] :], targets[edges[1] :])
+    for name, value in whole.named_buffers():
+        torch.testing.assert_close(merged.get_buffer(name), value, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(rest.get_buffer(name), expected.get_buffer(name), rtol=1e-10, atol=1e-9)
+
+
+def test_save_load_and_the_kinds_do_not_mix(tmp_path):
+    logits, targets = drawn(0, 20, 6, 3)
+    whole = GaussianStatistics(6, 3).update(logits, targets)
+    whole.save(tmp_path / "g.safetensors")
+    again = GaussianStatistics.load(tmp_path / "g.safetensors")
+    for name, value in whole.named_buffers():
+        assert torch.equal(again.get_buffer(name), value)
+    with pytest.raises(ReprogramError, match="cannot be combined"):
+        whole.merge(GaussianStatistics(6, 4))
+    with pytest.raises(ReprogramError, match="do not contain all samples"):
+        GaussianStatistics(6, 3).update(logits[:3], targets[:3]).subtract(whole)

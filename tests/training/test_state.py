@@ -116,7 +116,9 @@ def test_a_damaged_checkpoint_is_one_sentence(checkpoint, tmp_path, damage):
         path.write_text("not a safetensors file")
     else:
         tensors, header = read_tensors(checkpoint, "checkpoint")
-        write_tensors(path, tensors, {"no origin": {}, "odd header": {**header, "optimizers": {}}, "a list": [header]}[damage])
+        write_tensors(
+            path, tensors, {"no origin": {}, "odd header": {**header, "optimizers": {}}, "a list": [header]}[damage]
+        )
     with pytest.raises(ReprogramError, match="checkpoint") as caught:
         fit(build("blm+", folds=0), small_data(), checkpoint=path, **FIT)
     assert "\n" not in str(caught.value)

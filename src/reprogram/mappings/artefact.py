@@ -10,11 +10,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, ValidationError
 from torch import Tensor
 
 from reprogram.errors import ReprogramError
 from reprogram.files import read_json, read_tensors, write_folder, write_json, write_tensors, write_text
 from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.settings import Settings
 
 FORMAT = 2
 FILES = ("artefact.json", "artefact.safetensors", "labels.csv")
@@ -97,13 +99,31 @@ def load_mapping(folder: Path) -> tuple[Mapping, dict[str, Any]]:
     return mapping, content
 
 
+class _Named(Settings):
+    """What every mapping's description has beside the settings of its family."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str
+    seed: int = 0
+    weighted: bool = False
+
+
+class _Description(Settings):
+    """What an artefact says about its mapping."""
+
+    model_config = ConfigDict(extra="ignore")
+    mapping: _Named
+    source_labels: list[str]
+    classes: list[str]
+
+
 def described_mapping(content: dict[str, Any], folder: Path, span: Tensor | None = None) -> Mapping:
     """The mapping that an artefact describes, without its tensors."""
     try:
-        settings = dict(content["mapping"])
-        return make_mapping(settings.pop("name"), content["source_labels"], list(content["classes"]), span=span, **settings)
-    except (KeyError, TypeError):
+        _Description.model_validate(content)
+    except ValidationError:
         raise _unfit(folder) from None
+    return make_mapping(source_labels=content["source_labels"], classes=content["classes"], span=span, **content["mapping"])
 
 
 def fill_mapping(mapping: Mapping, tensors: dict[str, Tensor], folder: Path) -> None:

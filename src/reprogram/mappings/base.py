@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.explain import Explanation, TextEncoder, explain_weights
-from reprogram.mappings.predictions import Predictions, strongest_contributions
+from reprogram.mappings.predictions import Predictions, checked_count, strongest_contributions
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.settings import MappingSettings, Refresh
 from reprogram.statistics.base import Statistics
@@ -66,9 +66,9 @@ class Mapping(nn.Module, ABC):
         weighted: bool = False,
     ) -> None:
         super().__init__()
+        _check_labels(source_labels, classes)
         self.name, self.settings, self.seed, self.span, self.weighted = name, settings, seed, span, weighted
         self.source_labels, self.classes = source_labels, tuple(classes)
-        self._check_labels()
         self.statistics = self.empty_statistics()
         self._fold_parts: list[Affine] = []
         start = self.start()
@@ -128,7 +128,7 @@ class Mapping(nn.Module, ABC):
         With the `folds` (N,) of training samples, each is scored by the mapping that was estimated without its fold.
         """
         if folds is None or not self._fold_parts:
-            return self.affine(logits)
+            return self.affine.to(torch.float32)(logits)  # also where the enclosing model was cast to another precision
         scores = torch.stack([part(logits) for part in self._fold_parts])
         return scores[folds.to(scores.device), torch.arange(len(logits), device=scores.device)]
 
@@ -164,11 +164,10 @@ class Mapping(nn.Module, ABC):
         """
         assert self.statistics is not None
         if parts:
+            total = self.statistics.empty()  # first apart: one that does not fit changes nothing, and ours may be among them
             for part in parts:
-                self.statistics.check_alike(part)
-            self.statistics.reset()
-            for part in parts:
-                self.statistics.merge(part)
+                total.merge(part)
+            self.statistics.reset().merge(total)
         found, before = self.solve(self.statistics), self.weights.detach().clone()
         for name in ("omega", "shift", "scale", "bias"):
             if (buffer := getattr(self, name)) is not None:
@@ -209,21 +208,25 @@ class Mapping(nn.Module, ABC):
             raise unknown("class", name, self.classes)
         if len(self.classes) < 2:
             raise ReprogramError(f"class {name!r} is the last one and cannot be removed; fit a new mapping instead")
-        reduced = self.with_classes(self.classes)
-        if statistics is not None:
-            reduced.forget(statistics)
-        elif reduced.statistics is not None and reduced.statistics.shares(self.classes.index(name)):
+        left = self.statistics
+        if left is not None and statistics is not None:
+            left = left.copy().subtract(statistics)
+        elif left is not None and left.shares(self.classes.index(name)):
             raise ReprogramError(
                 f"mapping {self.name!r} needs the samples of class {name!r} to take them out of what all classes share; "
                 "give their logits, too"
             )
-        return reduced.with_classes([other for other in self.classes if other != name])
+        return self._for_classes([other for other in self.classes if other != name], left)
 
     def with_classes(self, classes: Sequence[str]) -> "Mapping":
         """This mapping for other classes: what is known about the kept ones stays, new ones have no evidence yet.
 
         Nothing about the kept classes is counted again. K stays what it was.
         """
+        return self._for_classes(classes, self.statistics)
+
+    def _for_classes(self, classes: Sequence[str], statistics: Statistics | None) -> "Mapping":
+        """The same kind of mapping for other classes, of these statistics about the present ones."""
         if self.learned:
             raise ReprogramError(f"mapping {self.name!r} is learned and cannot change its classes; fit it again")
         fresh = type(self)(
@@ -235,9 +238,9 @@ class Mapping(nn.Module, ABC):
             span=self.span,
             weighted=self.weighted,
         )
-        if self.statistics is not None:
+        if statistics is not None:
             places = {name: index for index, name in enumerate(self.classes)}
-            fresh.statistics = self.statistics.with_classes([places.get(name) for name in fresh.classes])
+            fresh.statistics = statistics.with_classes([places.get(name) for name in fresh.classes])
             with ignore_evidence_warnings():
                 fresh.estimate()
         return fresh.to(self.weights.device)
@@ -260,7 +263,7 @@ class Mapping(nn.Module, ABC):
         affine = self.affine.to(torch.float64) if precise else self.affine
         logits = logits.to(affine.omega.device)
         said = Predictions.of(affine(logits).softmax(1), self.classes)
-        if not evidence:
+        if not checked_count(evidence, least=0):
             return said
         inputs = affine.normalised(logits)
         reasons = strongest_contributions(self.source_labels, affine.omega, inputs, said.indices, evidence)
@@ -327,14 +330,21 @@ class Mapping(nn.Module, ABC):
             )
         return self.statistics
 
-    def _check_labels(self) -> None:
-        if isinstance(self.classes, str) or not self.classes or not len(self.source_labels):
-            raise ReprogramError(
-                f"{len(self.source_labels)} source labels and {len(self.classes)} classes were given; both need at least one"
-            )
-        if len(set(self.classes)) < len(self.classes):
-            twice = next(name for name in self.classes if self.classes.count(name) > 1)
-            raise ReprogramError(f"the classes name {twice!r} more than once; give each a name of its own")
+
+def _check_labels(source_labels: Sequence[str], classes: Sequence[str]) -> None:
+    for which, labels in (("source_labels", source_labels), ("classes", classes)):
+        if isinstance(labels, str):
+            raise ReprogramError(f"{which} = {labels!r} was given, but a list of names is expected; write [{labels!r}]")
+        for label in labels:
+            if not isinstance(label, str):
+                raise ReprogramError(f"{label!r} stands among the {which}, but these are names; write {str(label)!r}")
+    if not len(classes) or not len(source_labels):
+        raise ReprogramError(
+            f"{len(source_labels)} source labels and {len(classes)} classes were given; both need at least one"
+        )
+    if len(set(classes)) < len(classes):
+        twice = next(name for place, name in enumerate(classes) if name in classes[:place])
+        raise ReprogramError(f"the classes name {twice!r} more than once; give each a name of its own")
 
 
 def make_mapping(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reprogram.errors import ReprogramError
+from reprogram.mappings.predictions import checked_count
 from reprogram.sources.vision_language import TextEncoder, label_similarity
 
 __all__ = ["ClassLabel", "Explanation", "TextEncoder", "explain_weights"]
@@ -65,8 +65,7 @@ def explain_weights(
     >>> [(label.source, round(label.weight, 1)) for label in explained.classes["cat"]], len(explained.classes["dog"])
     ([('beagle', -0.8), ('tabby', 0.2)], 1)
     """
-    if not isinstance(count, int) or count < 1:
-        raise ReprogramError(f"count = {count!r} was given, but a whole number of source labels from 1 on is expected")
+    count = checked_count(count, least=1)
     weights = weights.float().cpu()
     likeness = None if encoder is None else label_similarity(encoder, source_labels, classes)
     strongest = weights.abs().topk(min(count, len(weights)), dim=0).indices

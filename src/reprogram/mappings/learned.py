@@ -30,6 +30,11 @@ class LearnedMapping(LinearMapping):
     def weights(self) -> Tensor:
         return self.matrix
 
+    @property
+    @override
+    def takes_answers(self) -> bool:
+        return False  # weights of both signs make no shares of the few probabilities that an answer names
+
     @override
     def rule(self, statistics: Statistics) -> Tensor:
         return self.weights.detach()

@@ -2,9 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Number
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from reprogram.errors import ReprogramError
 
 
 @dataclass(frozen=True)
@@ -94,3 +98,17 @@ def strongest_contributions(
     order = (columns * inputs).abs().topk(min(count, inputs.shape[1]), dim=1).indices
     rows = zip(order.tolist(), columns.gather(1, order).tolist(), inputs.gather(1, order).tolist(), strict=True)
     return [[Contribution(source_labels[i], weight, logit) for i, weight, logit in zip(*row, strict=True)] for row in rows]
+
+
+def checked_count(count: Any, least: int) -> int:
+    """How many source labels to name, numpy's whole numbers among what is taken; or an error.
+
+    >>> checked_count([1, 2], least=1)
+    Traceback (most recent call last):
+    ...
+    reprogram.errors.ReprogramError: a list was given, but a whole number of source labels from 1 on is expected
+    """
+    if isinstance(count, bool) or not isinstance(count, Integral) or count < least:
+        given = repr(count) if count is None or isinstance(count, (str, Number)) else f"a {type(count).__name__}"
+        raise ReprogramError(f"{given} was given, but a whole number of source labels from {least} on is expected")
+    return int(count)
