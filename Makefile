@@ -3,6 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := $(shell grep -E '^torch(vision)?==' constraints.txt)
+# waiting threads sleep: two test workers on two cores would otherwise spin against each other
+QUIET := OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .PHONY: install demo test lint types bench clean
@@ -28,7 +30,7 @@ demo: $(VENV)/.demo
 	$(BIN)/reprogram demo
 
 test: $(VENV)/.all
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(QUIET) $(BIN)/python -m pytest -q -n 2 --dist loadfile --cov=reprogram --cov-report=term:skip-covered
 
 lint: $(VENV)/.all
 	$(BIN)/ruff check .
@@ -42,5 +44,5 @@ bench: $(VENV)/.all
 	$(BIN)/python benchmarks/speed.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

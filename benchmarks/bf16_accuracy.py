@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reprogram import Frozen, fit, load_frozen
-from reprogram.run.config import FitConfig
-from reprogram.training.evaluation import choose_precision
+from reprogram import Frozen, fit, load_data, load_frozen
+from reprogram.devices import choose_precision
+from reprogram.run import FitConfig, resolve
+from reprogram.run.build import build, divided_data, known_facts
 
 OUT = Path(__file__).parents[1] / "docs" / "results" / "bf16.md"
 
@@ -48,9 +49,10 @@ def imitate_bf16(frozen: Frozen) -> Frozen:
 
 
 def accuracy(config: FitConfig, frozen: Frozen, precision: str) -> float:
-    data = config.load_data()
-    model = config.build(frozen, data)
-    result = fit(model, data, config.training_settings(data), precision=precision)
+    data = load_data(config.data)
+    config = resolve(config, known_facts(frozen, data))
+    data = divided_data(config, data)
+    result = fit(build(config, frozen, data), data, config.training(), precision=precision)
     assert result.accuracy["last"] is not None
     return 100 * result.accuracy["last"]
 

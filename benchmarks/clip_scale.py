@@ -8,6 +8,7 @@ during a part, less what it held when the model was loaded: everything that come
 parts have left. The fits' lines hold the activations of the image tower, which every source has; they stand alone, too.
 """
 
+import argparse
 import gc
 import json
 import platform
@@ -22,23 +23,13 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
-from reprogram import (
-    ArraySplit,
-    DataSet,
-    EvidenceWarning,
-    JointStatistics,
-    Reprogrammed,
-    VisionLanguage,
-    Watermark,
-    bayes,
-    fit,
-    load_frozen,
-    make_mapping,
-    one_to_one,
-    select,
-)
-from reprogram.mappings.base import METHODS
-from reprogram.sources.texts import Texts
+from reprogram import Reprogrammed, fit, load_frozen, make_mapping
+from reprogram.data import ArraySplit, DataSet
+from reprogram.errors import EvidenceWarning
+from reprogram.mappings import MAPPINGS, bayes, one_to_one, select
+from reprogram.programs import Watermark
+from reprogram.sources import Texts, VisionLanguage
+from reprogram.statistics import JointStatistics
 from reprogram.statistics.joint import top_count
 
 TEMPLATES, K_TARGET, WIDTH, BATCH, STEP_BATCH = 81, 397, 512, 256, 32
@@ -49,6 +40,7 @@ Rows = dict[str, dict[str, float]]
 
 def main() -> None:
     """Measure, print, write."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     warnings.simplefilter("ignore", EvidenceWarning)  # a few images cannot show all classes
     frozen = clip()
     gc.collect()
@@ -134,18 +126,18 @@ def fits(frozen: VisionLanguage, loaded: int) -> Rows:
     data = DataSet("noise", CLASSES, train=split, test=split.subset(torch.arange(2)))
 
     def program() -> Watermark:
-        return Watermark(224, frame=30, mean=frozen.mean, std=frozen.std, interpolation=frozen.interpolation)
+        return Watermark(224, frame=30, interpolation=frozen.interpolation).bind(frozen.mean, frozen.std)
 
     def tower_alone() -> None:
         frozen.features(program()(pixels)).sum().backward()
 
     def run(method: str) -> None:
         span = frozen.span if method == "gaussian" else None
-        model = Reprogrammed(program(), frozen, make_mapping(method, frozen.labels, CLASSES, span=span), CLASSES)
+        model = Reprogrammed(program(), frozen, make_mapping(method, frozen.labels, CLASSES, span=span))
         fit(model, data, epochs=1, batch_size=STEP_BATCH, mapping_lr=0.001)
 
     rows = {f"image tower alone, a step on {STEP_BATCH} images": measured(tower_alone, loaded)}
-    for method in METHODS:
+    for method in MAPPINGS:
         rows[f"fit with {method}: estimate, one step, test"] = measured(lambda method=method: run(method), loaded)
     return rows
 

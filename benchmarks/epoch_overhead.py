@@ -1,11 +1,12 @@
 """How much of a training epoch is spent outside the model: batches, augmentation, mapping, statistics, metrics.
 
-python benchmarks/epoch_overhead.py
+    python benchmarks/epoch_overhead.py [--rounds 3]
 
 The same epoch is timed alternately with the whole loop and with its model passes alone (forward and backward of the same
 batches), best of N; the difference is the loop's own cost. Padding with 32-px images on a canvas of 224, bundled model.
 """
 
+import argparse
 import json
 import platform
 import time
@@ -13,20 +14,25 @@ from pathlib import Path
 
 import torch
 
-from reprogram import ArraySplit, DataSet, Padding, Reprogrammed, fit, load_frozen, make_mapping
+from reprogram import Reprogrammed, fit, load_frozen, make_mapping
+from reprogram.data import ArraySplit, DataSet
+from reprogram.programs import Padding
 
-IMAGES, BATCH, ROUNDS = 256, 64, 3
+IMAGES, BATCH = 256, 64
 
 
 def main() -> None:
     """Measure, print, write benchmarks/epoch_overhead.json."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
     frozen = load_frozen("bundled:efficientnet_lite0")
     classes = tuple(f"class {index}" for index in range(10))
     labels = torch.arange(IMAGES) % 10
     train = ArraySplit(torch.randint(256, (IMAGES, 3, 32, 32), dtype=torch.uint8), labels)
     data = DataSet("noise", classes, train=train, test=train.subset(torch.arange(2)))
-    program = Padding(224, 32, frozen.mean, frozen.std)
-    model = Reprogrammed(program, frozen, make_mapping("blm+", frozen.labels, classes, refresh="reuse"), classes)
+    program = Padding(224, 32)
+    model = Reprogrammed(program, frozen, make_mapping("blm+", frozen.labels, classes, refresh="reuse"))
     pixels = train.pixels(32)
 
     def passes_alone() -> float:
@@ -41,7 +47,7 @@ def main() -> None:
 
     passes_alone()
     alone, whole = float("inf"), float("inf")
-    for _ in range(ROUNDS):
+    for _ in range(given.rounds):
         alone, whole = min(alone, passes_alone()), min(whole, whole_loop())
     share = max(0.0, (whole - alone) / whole)
     content = {

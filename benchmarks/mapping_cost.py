@@ -1,11 +1,12 @@
 """How much of a training step the statistics and the mapping cost: run alternately with the step itself, best of N.
 
-    python benchmarks/mapping_cost.py
+    python benchmarks/mapping_cost.py [--rounds 7]
 
 Prints a table and writes benchmarks/mapping_cost.json. The step is one forward and backward pass of the bundled
 EfficientNet-Lite0 on a batch of 256 canvases of 48 px, the cheapest step that the demo takes; real steps are dearer.
 """
 
+import argparse
 import json
 import platform
 import time
@@ -17,9 +18,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from reprogram import EvidenceWarning, JointStatistics, Padding, bayes, load_frozen, one_to_one
+from reprogram import load_frozen
+from reprogram.errors import EvidenceWarning
+from reprogram.mappings import bayes, one_to_one
+from reprogram.programs import Padding
+from reprogram.statistics import JointStatistics
 
-BATCH, K_SOURCE, ROUNDS = 256, 1000, 7
+BATCH, K_SOURCE = 256, 1000
 
 
 def seconds(act: Callable[[], object]) -> float:
@@ -30,8 +35,11 @@ def seconds(act: Callable[[], object]) -> float:
 
 def main() -> None:
     """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    given = parser.parse_args()
     frozen = load_frozen("bundled:efficientnet_lite0")
-    program = Padding(48, 32, frozen.mean.flatten().tolist(), frozen.std.flatten().tolist())
+    program = Padding(48, 32).bind(frozen.mean, frozen.std)
     images = torch.rand(BATCH, 3, 32, 32)
 
     def step() -> None:
@@ -55,14 +63,16 @@ def main() -> None:
         for act in acts.values():
             act()
         best = dict.fromkeys(acts, float("inf"))
-        for _ in range(ROUNDS):
+        for _ in range(given.rounds):
             for name, act in acts.items():
                 best[name] = min(best[name], seconds(act))
         rows += [
             {"k_target": k_target, "what": name, "milliseconds": 1000 * value, "of_a_step": value / best["training step"]}
             for name, value in best.items()
         ]
-    table = Table("k_T", "what", "ms", "of a training step", title=f"batch {BATCH}, k_S = {K_SOURCE}, best of {ROUNDS}")
+    table = Table(
+        "k_T", "what", "ms", "of a training step", title=f"batch {BATCH}, k_S = {K_SOURCE}, best of {given.rounds}"
+    )
     for row in rows:
         table.add_row(str(row["k_target"]), row["what"], f"{row['milliseconds']:.2f}", f"{100 * row['of_a_step']:.2f} %")
     Console().print(table)

@@ -1,6 +1,6 @@
 """Every mapping on real data with no trained program, beside what gradients reach on the same model.
 
-python benchmarks/mappings.py FOLDER [FOLDER ...]
+    python benchmarks/mappings.py FOLDER [FOLDER ...]
 
 Each folder holds train/, val/ and test/ with one folder of images per class. The images are resized to the frozen model's
 own input; mappings are estimated on train. The learned baselines choose learning rate, epochs and regularisation on val,
@@ -8,9 +8,9 @@ own input; mappings are estimated on train. The learned baselines choose learnin
 benchmarks/mappings.json and docs/results/mappings.md.
 """
 
+import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +21,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from reprogram import LabelMapper, LabelMapperCV, Resize, load_data, load_frozen
-from reprogram.data.load import DataSet
+from reprogram import Frozen, LabelMapper, LabelMapperCV, load_data, load_frozen
+from reprogram.data import DataSet
+from reprogram.programs import NoProgram
 from reprogram.run.folder import environment
-from reprogram.sources.frozen import Frozen
-from reprogram.training.evaluation import accuracy_interval
+from reprogram.scores import Score
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results" / "mappings.md"
@@ -51,7 +51,7 @@ GRADIENT_FREE = [name for name in ROWS if name not in ("linear", "features", "au
 @torch.no_grad()
 def arrays_of(frozen: Frozen, data: DataSet) -> Arrays:
     """Logits, penultimate features and labels of each split."""
-    program = Resize(frozen.input_size, frozen.mean, frozen.std)
+    program = NoProgram(frozen.input_size).bind(frozen.mean, frozen.std)
     found: Arrays = {}
     for name in ("train", "val", "test"):
         split = getattr(data, name)
@@ -114,7 +114,7 @@ def judge(data: Arrays, name: str) -> dict[str, object]:
     n = len(data["test"][2])
     return {
         "accuracy": mean / n,
-        "interval_95": list(accuracy_interval(round(mean), n)),
+        "interval_95": list(Score(round(mean), n).interval),
         "seeds": [value / n for value in correct],
         "seconds": min(seconds),
         "chosen": notes[0],
@@ -170,8 +170,11 @@ def verdict(results: dict[str, dict[str, dict[str, object]]]) -> list[str]:
     return lines
 
 
-def main(folders: list[str]) -> None:
+def main() -> None:
     """Judge all rows on all folders and write both files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="FOLDER")
+    folders: list[str] = parser.parse_args().folders
     frozen = load_frozen("bundled:efficientnet_lite0")
     results: dict[str, dict[str, dict[str, object]]] = {}
     sizes = {}
@@ -191,6 +194,4 @@ def main(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    main(sys.argv[1:])
+    main()

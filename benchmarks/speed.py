@@ -25,20 +25,14 @@ import torch
 from torch.nn import functional as F
 
 from plain import Plain, plain_blm, plain_blm_plus
-from reprogram import (
-    EvidenceWarning,
-    Frozen,
-    JointStatistics,
-    Padding,
-    Reprogrammed,
-    Watermark,
-    bayes,
-    load_frozen,
-    make_mapping,
-)
+from reprogram import Frozen, Reprogrammed, load_frozen, make_mapping
 from reprogram.acceleration.costs import operations
 from reprogram.acceleration.network import export_network
-from reprogram.training.evaluation import autocast, choose_precision
+from reprogram.devices import autocast, choose_precision
+from reprogram.errors import EvidenceWarning
+from reprogram.mappings import bayes
+from reprogram.programs import Padding, Watermark
+from reprogram.statistics import JointStatistics
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results" / "speed.md"
@@ -72,13 +66,9 @@ class Ours:
     """The library's training step on the same images."""
 
     def __init__(self, frozen: Frozen, canvas: int, image: int, precision: str = "fp32") -> None:
-        kind = (
-            Padding(canvas, image, frozen.mean, frozen.std)
-            if image < canvas
-            else Watermark(canvas, None, frozen.mean, frozen.std)
-        )
+        program = Padding(canvas, image) if image < canvas else Watermark(canvas)
         classes = [f"class {index}" for index in range(CLASSES)]
-        self.model = Reprogrammed(kind, frozen, make_mapping("blm", frozen.labels, classes), classes)
+        self.model = Reprogrammed(program, frozen, make_mapping("blm", frozen.labels, classes))
         self.described = self.model.accelerate()
         self.optimizer = torch.optim.Adam(self.model.program.parameters(), lr=0.01)
         self.statistics = JointStatistics.counts(frozen.k_source, CLASSES)

@@ -1,10 +1,11 @@
 """Throughput and memory of the statistics, and the time of choosing a mapping by leave-one-out.
 
-python benchmarks/statistics_cost.py
+    python benchmarks/statistics_cost.py [--samples 50000]
 
 The kinds are updated alternately in one process, best of several rounds. Writes benchmarks/statistics_cost.json.
 """
 
+import argparse
 import json
 import resource
 import time
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import torch
 
-from reprogram import GaussianStatistics, JointStatistics, select
+from reprogram.mappings import select
 from reprogram.run.folder import environment
+from reprogram.statistics import GaussianStatistics, JointStatistics
 from reprogram.statistics.joint import top_count
 
 BATCH = 256
@@ -69,15 +71,15 @@ def throughput() -> list[dict[str, object]]:
     return rows
 
 
-def selection() -> list[dict[str, object]]:
-    n, k_source, k_target = 50_000, 1000, 100
+def selection(n: int) -> list[dict[str, object]]:
+    k_source, k_target = 1000, 100
     generator = torch.Generator().manual_seed(0)
     targets = torch.randint(0, k_target, (n,), generator=generator)
     logits = 3 * torch.randn(n, k_source, generator=generator)
     logits += torch.randn(k_target, k_source, generator=generator)[targets]
     rows = []
     for what, options in {
-        "paper's grid, 5 α × 6 λ": {"methods": ["blm+"], "normalizations": ["none"]},
+        "paper's grid, 5 α × 6 λ": {"methods": ["blm+"], "grid": {"normalize": ["none"]}},
         "everything that `auto` tries": {},
     }.items():
         before, started = megabytes(), time.perf_counter()
@@ -98,10 +100,13 @@ def selection() -> list[dict[str, object]]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=50_000, help="to choose a mapping by")
+    given = parser.parse_args()
     results = {
         "environment": environment(torch.device("cpu")),
         "batch": BATCH,
-        "leave_one_out": selection(),
+        "leave_one_out": selection(given.samples),
         "update": throughput(),
     }
     for row in (*results["leave_one_out"], *results["update"]):

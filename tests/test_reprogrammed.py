@@ -1,14 +1,21 @@
+import copy
+import io
 import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
 from torch import nn
 
-from reprogram import Frozen, Padding, ReprogramError, Reprogrammed, Watermark, load_frozen, make_mapping
+from noise import set_theta
+from reprogram import Frozen, Mapping, ReprogramError, Reprogrammed, load_frozen, make_mapping
+from reprogram.programs.base import NoProgram
+from reprogram.programs.padding import Padding
+from reprogram.programs.watermark import Watermark
 
 CLASSES = ("cat", "dog", "both")
 
@@ -22,16 +29,11 @@ def own_frozen(seed=0):
 
 
 def build(frozen, mapping="blm+", program=None):
-    program = program or Padding(16, 8, frozen.mean.flatten().tolist(), frozen.std.flatten().tolist())
-    model = Reprogrammed(program, frozen, make_mapping(mapping, frozen.labels, CLASSES), CLASSES)
-    with torch.no_grad():
-        model.program.theta.normal_(generator=torch.Generator().manual_seed(1))
+    model = Reprogrammed(program or Padding(16, 8), frozen, make_mapping(mapping, frozen.labels, CLASSES))
+    set_theta(model.program, seed=1)
     if mapping == "blm+":
-        labels = torch.arange(30) % 3
-        statistics = model.mapping.new_statistics().update(
-            torch.randn(30, frozen.k_source, generator=torch.Generator()), labels
-        )
-        model.mapping.estimate(statistics)
+        logits = torch.randn(30, frozen.k_source, generator=torch.Generator().manual_seed(2))
+        model.mapping.estimate(model.mapping.count(logits, torch.arange(30) % 3))
     return model
 
 
@@ -62,10 +64,79 @@ def test_predictions_carry_probabilities_and_the_evidence_that_adds_up():
     assert torch.equal(predictions.indices, logits.argmax(1))
     torch.testing.assert_close(predictions.probabilities, logits.softmax(1))
     for row, reasons in enumerate(predictions.evidence):
-        assert sum(reason.contribution for reason in reasons) == pytest.approx(logits[row].max().item(), abs=1e-4)
-        sizes = [abs(reason.contribution) for reason in reasons]
+        assert sum(reason.product for reason in reasons) == pytest.approx(logits[row].max().item(), abs=1e-4)
+        sizes = [abs(reason.product) for reason in reasons]
         assert sizes == sorted(sizes, reverse=True)
         assert {reason.source for reason in reasons} == set(model.frozen.labels)
+
+
+def test_predict_takes_whatever_holds_an_image(tmp_path):
+    """Arrays, tensors, bytes, open files, paths, PIL images, and generators of them mean the same picture."""
+    model = build(own_frozen())
+    array = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    picture = Image.fromarray(array)
+    picture.save(tmp_path / "x.png")
+    content = (tmp_path / "x.png").read_bytes()
+    expected = model.predict(picture).probabilities
+    opened = (tmp_path / "x.png").open("rb")
+    forms = {
+        "array": array,
+        "channels first": array.transpose(2, 0, 1),
+        "batch": array[None],
+        "floats": array / np.float32(255),
+        "doubles": array / 255.0,
+        "tensor": torch.from_numpy(array).permute(2, 0, 1),
+        "bytes": content,
+        "bytearray": bytearray(content),
+        "memory file": io.BytesIO(content),
+        "open file": opened,
+        "path": tmp_path / "x.png",
+        "text": str(tmp_path / "x.png"),
+        "generator": (image for image in [array]),
+        "map": map(Image.fromarray, [array]),
+    }
+    with opened:
+        for name, form in forms.items():
+            torch.testing.assert_close(model.predict(form).probabilities, expected, msg=name)
+    mixed = model.predict([array, content, picture, tmp_path / "x.png"], batch_size=3)
+    assert len(mixed) == 4
+    torch.testing.assert_close(mixed.probabilities, expected.repeat(4, 1))
+
+
+def test_a_generator_is_never_held_as_a_whole():
+    """The images before a batch have been classified when the next one is asked for."""
+    model, alive, most = build(own_frozen()), 0, 0
+    passed = []
+    model.frozen.register_forward_hook(lambda module, inputs, output: passed.append(len(output)))
+
+    def pictures():
+        nonlocal alive, most
+        for _ in range(10):
+            most = max(most, alive - sum(passed))
+            alive += 1
+            yield torch.rand(3, 8, 8)
+
+    assert len(model.predict(pictures(), batch_size=2)) == 10
+    assert most <= 2
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (7, "images are a int, but a path"),
+        ({"a": 1}, "images are a dict"),
+        (b"no image", "cannot be decoded"),
+        (io.StringIO("text"), "opened as text"),
+        (np.array(["x", "y"]), "numbers are expected"),
+        ([[1, 2]], "image 1 is a list"),
+        ("nowhere.png", "nowhere.png"),
+        (torch.rand(3), r"shape \(3,\)"),
+    ],
+)
+def test_what_is_no_image_is_one_sentence(given, words):
+    with pytest.raises(ReprogramError, match=words) as caught:
+        build(own_frozen()).predict(given)
+    assert "\n" not in str(caught.value)
 
 
 def test_predict_takes_paths_and_pictures(tmp_path):
@@ -86,7 +157,11 @@ def test_save_and_load_round_trip(tmp_path, mapping):
     loaded = Reprogrammed.load(tmp_path / "artefact", frozen=own_frozen())
     assert torch.equal(loaded(images), model(images))
     assert loaded.classes == CLASSES
-    assert {path.name for path in (tmp_path / "artefact").iterdir()} == {"artefact.json", "artefact.safetensors"}
+    assert {path.name for path in (tmp_path / "artefact").iterdir()} == {
+        "artefact.json",
+        "artefact.safetensors",
+        "labels.csv",
+    }
     with safe_open(tmp_path / "artefact" / "artefact.safetensors", framework="pt") as file:
         assert sum(file.get_tensor(key).numel() for key in file.keys()) == sum(  # noqa: SIM118
             tensor.numel() for tensor in model.state_dict().values()
@@ -115,11 +190,37 @@ def test_saving_leaves_other_folders_and_files_alone(tmp_path):
     build(own_frozen()).save(tmp_path / "empty")
 
 
-def test_a_program_that_normalises_otherwise_is_refused():
+def test_the_program_works_in_the_units_of_the_model():
+    """Nobody has to hand over mean and deviation, and a program cannot serve two models that differ in them."""
     frozen = Frozen(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 7)), mean=(0.5,) * 3, std=(0.2,) * 3)
-    with pytest.raises(ReprogramError, match=r"mean=frozen\.mean"):
-        build(frozen, program=Padding(16, 8))
-    build(frozen, program=Padding(16, 8, frozen.mean, frozen.std))
+    model = build(frozen, program=Padding(16, 8))
+    images = torch.rand(2, 3, 8, 8)
+    torch.testing.assert_close(model.program(images)[:, :, 4:12, 4:12], (images - 0.5) / 0.2)
+    with pytest.raises(ReprogramError, match="make a new one for each model"):
+        build(own_frozen(), program=model.program)
+
+
+def test_a_class_is_called_what_the_mapping_calls_it():
+    """The classes live in the mapping alone: no second list can put them in another order."""
+    frozen = Frozen(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), labels=["red", "green", "blue"], input_size=8)
+    for classes in (["red", "green"], ["green", "red"]):
+        model = Reprogrammed(NoProgram(8), frozen, make_mapping("none", frozen.labels, classes))
+        assert model.classes == tuple(classes)
+        assert model.predict([Image.new("RGB", (8, 8), name) for name in ("red", "lime")]).labels == ["red", "green"]
+        with pytest.raises(TypeError):
+            Reprogrammed(NoProgram(8), frozen, model.mapping, classes)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (list("abcde"), r"a mapping from 5 source labels \(a, b, c \.\.\.\) was given for a model with 7 "),
+        (list("abcdefg"), r"from 7 source labels \(a, b, c \.\.\.\) .* make_mapping\(name, frozen.labels, classes\)"),
+    ],
+)
+def test_a_mapping_for_other_source_labels_is_refused(labels, words):
+    with pytest.raises(ReprogramError, match=words):
+        Reprogrammed(Padding(16, 8), own_frozen(), make_mapping("blm", labels, CLASSES))
 
 
 def test_labels_and_indices_agree_also_where_probabilities_tie():
@@ -133,7 +234,7 @@ def test_labels_and_indices_agree_also_where_probabilities_tie():
 
 def test_an_artefact_loads_in_a_new_process_and_predicts_the_same(tmp_path):
     frozen = load_frozen("timm:test_resnet", pretrained=False, seed=4)
-    model = build(frozen, program=Watermark(32, frame=4, mean=frozen.mean, std=frozen.std))
+    model = build(frozen, program=Watermark(32, frame=4))
     model.save(tmp_path / "artefact")
     torch.save(torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)), tmp_path / "images.pt")
     code = (
@@ -174,10 +275,34 @@ def test_a_damaged_artefact_is_one_sentence(tmp_path, damage):
     assert "\n" not in str(caught.value)
 
 
-def test_a_mapping_of_another_shape_is_refused():
-    frozen = own_frozen()
-    with pytest.raises(ReprogramError, match=r"shape \(5, 3\)"):
-        Reprogrammed(Padding(16, 8), frozen, make_mapping("blm", list("abcde"), CLASSES), CLASSES)
+def test_an_artefact_is_also_a_mapping_for_logits_alone(tmp_path):
+    model = build(own_frozen())
+    model.save(tmp_path / "artefact")
+    mapping = Mapping.load(tmp_path / "artefact")
+    logits = torch.randn(4, 7)
+    assert torch.equal(mapping(logits), model.mapping(logits))
+    assert mapping.classes == CLASSES
+    mapping.save(tmp_path / "mapping")
+    with pytest.raises(ReprogramError, match=r"a mapping without a model; load it with reprogram\.Mapping\.load"):
+        Reprogrammed.load(tmp_path / "mapping")
+
+
+def test_a_copy_computes_with_its_own_program():
+    """What was prepared for the tensors of the one must not serve the other."""
+    model, images = build(own_frozen()), torch.rand(2, 3, 8, 8)
+    model.accelerate()
+    before, other = model(images), copy.deepcopy(model)
+    with torch.no_grad():
+        other.program.theta.zero_()
+    assert not torch.allclose(other(images), before)
+    torch.testing.assert_close(model(images), before)
+
+
+def test_a_canvas_that_the_model_refuses_is_found_before_training():
+    frozen = Frozen(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4)), input_size=16)
+    build(frozen).check_canvas()
+    with pytest.raises(ReprogramError, match="does not take a canvas of 20 .*; use its own size, 16"):
+        build(frozen, program=Padding(20, 8)).check_canvas()
 
 
 def test_moving_the_model_moves_the_frozen_part_and_keeps_the_statistics_exact():

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import Any, Generic, Protocol, TypeVar
 
 from reprogram.errors import ReprogramError, unknown
-from reprogram.settings import Settings
+from reprogram.settings import Settings, Spell, spelled
 
 Record = TypeVar("Record")
 GROUP = "reprogram"
@@ -76,7 +76,7 @@ SettledRecord = TypeVar("SettledRecord", bound=Settled)
 class SettingsRegistry(Registry[SettledRecord]):
     """A registry whose records own settings, each a subclass of `Settings`."""
 
-    def read(self, name: str, given: Mapping[str, Any]) -> Any:
+    def read(self, name: str, given: Mapping[str, Any], spell: Spell = spelled) -> Any:
         """Check the settings of one record: None takes the default, and one that belongs to others is refused."""
         values = {setting: value for setting, value in given.items() if value is not None}
         known = self[name].settings.model_fields
@@ -89,7 +89,7 @@ class SettingsRegistry(Registry[SettledRecord]):
             raise ReprogramError(
                 f"{self.kind} {name!r} does not use {setting}; leave it out, or choose one that does: {others}"
             )
-        return self[name].settings.read(values)
+        return self[name].settings.read(values, spell)
 
     def setting_names(self) -> set[str]:
         """The settings of all records."""

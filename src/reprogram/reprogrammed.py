@@ -76,7 +76,7 @@ class Reprogrammed(nn.Module):
         """
         if passes is not None and passes * self.program.canvas**2 < _WORTH_PREPARING:
             return "the module as it is (few images)" if self.accelerated is None else self.accelerated.describe()
-        if self.accelerated is None or not self.accelerated.fits(self.frozen, self.program):
+        if self.accelerated is None or not self.accelerated.fits(self.frozen, self.program, thoroughly=True):
             self.accelerated = accelerate(self.frozen, self.program)
         return self.accelerated.describe()
 
@@ -115,7 +115,7 @@ class Reprogrammed(nn.Module):
             batch_size: how many images go through the model at once.
         """
         batches = batches_of(images, self.program.image_size, self.program.interpolation, batch_size)
-        if hasattr(images, "__len__") and not isinstance(images, (str, bytes)):
+        if isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4:
             self.accelerate(len(images))
         parts = (self.mapping.predict(self.source_logits(batch).float(), evidence=evidence) for batch in batches)
         return Predictions.together(parts, len(self.classes))

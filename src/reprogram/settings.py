@@ -63,6 +63,6 @@ class Settings(pydantic.BaseModel):
     def read(cls, values: object, spell: Spell = spelled) -> Self:
         """Validate a dictionary, with a `ReprogramError` for the first mistake in it, which spells settings as given."""
         try:
-            return cls.model_validate(values)
+            return cls.model_validate(values, context={"spell": spell})
         except pydantic.ValidationError as error:
             raise first_problem(error, cls.model_fields, spell) from None

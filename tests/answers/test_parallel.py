@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from reprogram import ReprogramError
-from reprogram.answers.labels import survey_shard
-from reprogram.answers.parallel import Engine
+from reprogram.answers.parallel import Workers
+from reprogram.answers.survey import survey_shard
 
 
 def test_processes_keep_the_order_and_carry_errors(tmp_path):
@@ -14,13 +14,13 @@ def test_processes_keep_the_order_and_carry_errors(tmp_path):
         (tmp_path / f"{number}.csv").write_text("label,logit_0\n" + "cat,1\n" * (number + 1))
     items = sorted(tmp_path.iterdir())
     (tmp_path / "4.csv").write_text("label,logit_0\ncat,x\n,2\n")
-    with Engine("local", processes=2) as engine:
-        found = engine.map(survey_shard, None, [item for item in items if item.name != "4.csv"])
+    with Workers("local", processes=2) as workers:
+        found = workers.map(survey_shard, {}, [item for item in items if item.name != "4.csv"])
         assert [survey.rows for survey in found] == [1, 2, 3, 4, 6, 7, 8, 9]
         with pytest.raises(ReprogramError, match=r"row 2 of .*4.csv' has no label") as raised:
-            list(engine.map(survey_shard, None, items))
+            list(workers.map(survey_shard, {}, items))
     with pytest.raises(ReprogramError) as alone:
-        list(Engine().map(survey_shard, None, items))
+        list(Workers().map(survey_shard, {}, items))
     assert str(raised.value) == str(alone.value)
 
 
@@ -31,12 +31,12 @@ def test_mistakes():
         (("local", 1, "auto"), "only the ray engine"),
     ):
         with pytest.raises(ReprogramError, match=message):
-            Engine(*arguments)
+            Workers(*arguments)
 
 
 def test_a_ray_that_is_not_there_is_told_at_once():
     pytest.importorskip("ray")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with Engine("ray", 1, f"127.0.0.1:{port}") as engine, pytest.raises(ReprogramError, match="does not answer"):
-        list(engine.map(pow, 2, [1]))
+    with Workers("ray", 1, f"127.0.0.1:{port}") as workers, pytest.raises(ReprogramError, match="does not answer"):
+        list(workers.map(pow, 2, [1]))

@@ -3,6 +3,8 @@
 import csv
 import itertools
 import json
+import subprocess
+import sys
 import tracemalloc
 import zipfile
 
@@ -15,9 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reprogram import ReprogramError
-from reprogram.answers.holdout import HoldOut
-from reprogram.answers.labels import LabelSets, Survey, rank_weights, survey_shard
+from reprogram.answers.block import make_block
+from reprogram.answers.holdout import HoldOutRule
+from reprogram.answers.labels import LabelSets, rank_weights
+from reprogram.answers.registry import READERS, register_reader
 from reprogram.answers.shards import find_shards, read_blocks
+from reprogram.answers.survey import Survey, survey_shard
 
 NAMES = ["tench, Tinca", "hen", "crane"]
 LOGITS = np.random.default_rng(0).normal(size=(11, 3))
@@ -117,10 +122,49 @@ def test_source_labels_may_be_numbers_and_minus_one_is_none(tmp_path):
     assert collected.rows(block, strict=False).indices.tolist() == [[-1, -1], [-1, -1]]  # there, 1 would be a name
 
 
+def test_source_labels_of_one_name_stay_two_labels(tmp_path):
+    """ImageNet has two cranes: a number means one of them, the name alone means the first."""
+    sets = LabelSets(("hen", "crane", "cock", "crane"), ("x", "y"))
+    np.savez(tmp_path / "a.npz", topk_labels=[[3, 0], [1, 3]], topk_scores=[[0.5, 0.25], [0.5, 0.1]], label=[0, 1])
+    (block,) = read_blocks(tmp_path / "a.npz")
+    rows = sets.rows(block)
+    assert rows.indices.tolist() == [[3, 0], [1, 3]]
+    assert (rows.unseen.tolist(), rows.shared.tolist()) == ([0, 0], [0, 0])
+    (tmp_path / "a.jsonl").write_text(json.dumps({"label": "x", "topk_labels": ["crane", "hen", "3"]}))
+    rows = sets.rows(next(read_blocks(tmp_path / "a.jsonl")))
+    assert (rows.indices.tolist(), rows.shared.tolist()) == ([[1, 0, 3]], [1])
+
+
+def test_a_format_from_outside(tmp_path, monkeypatch):
+    """A reader that another package registers is used like those that are built in."""
+    monkeypatch.setattr(READERS, "_records", dict(READERS._records))
+
+    def read_words(path, *, logits=True):
+        rows = [line.split() for line in path.read_text().splitlines()]
+        raw = {"label": [row[0] for row in rows], "topk_labels": [row[1:] for row in rows]}
+        yield make_block(path, 1, len(rows), raw)
+
+    register_reader(".words", read_words)
+    (tmp_path / "a.WORDS").write_text("cat Tabby Fur\ndog Snout\n")
+    (path,) = find_shards(tmp_path)
+    (block,) = read_blocks(path)
+    assert block.top_labels == [["Tabby", "Fur"], ["Snout"]]
+    assert survey_shard({}, path).labels == {"cat": 1, "dog": 1}
+    for suffix, message in ((".words", "registered already"), ("words", "like '.npz'"), (".Words", "lower case")):
+        with pytest.raises(ReprogramError, match=message):
+            register_reader(suffix, read_words)
+
+
+def test_the_readers_are_known_without_torch():
+    code = "import sys; from reprogram.answers.registry import READERS; print(len(READERS), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["6", "False"]
+
+
 def test_named_columns_are_brought_to_the_order_of_the_source_labels(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('label,"logits:tench, Tinca",logits:crane,logits:hen\ncat,1,3,2\n\ndog,4,6,5\n')
-    survey = survey_shard(None, path)
+    survey = survey_shard({}, path)
     assert survey.columns == (NAMES[0], "crane", "hen")
     sets = LabelSets(tuple(NAMES), ("cat", "dog"))
     blocks = list(read_blocks(path))
@@ -162,12 +206,15 @@ def test_an_array_in_column_order_is_read_too(tmp_path):
     np.testing.assert_array_equal(next(read_blocks(tmp_path / "a.npz")).logits, LOGITS)
 
 
-def test_shards_are_found_by_path_folder_and_pattern(tmp_path):
+def test_shards_are_found_by_path_folder_and_pattern(tmp_path, monkeypatch):
     for name in ("b.npz", "a.npz", "c.csv", "manifest.json", ".hidden.npz"):
         (tmp_path / name).touch()
     names = [tmp_path / name for name in ("a.npz", "b.npz", "c.csv")]
     assert find_shards(tmp_path) == names
     assert find_shards([tmp_path / "b.npz", f"{tmp_path}/*.npz"]) == [names[1], names[0]]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_shards("~/*.npz") == names[:2]
+    assert find_shards(["~/c.csv", "~"]) == [names[2], *names[:2]]
     for wrong in (tmp_path / "none", f"{tmp_path}/*.parquet", tmp_path / "manifest.json", []):
         with pytest.raises(ReprogramError):
             find_shards(wrong)
@@ -179,24 +226,24 @@ def test_the_held_out_rows_do_not_depend_on_the_sharding(tmp_path_factory, share
     folder = tmp_path_factory.mktemp("cut")
     edges = [0, *sorted(set(cuts)), 11]
     for images in (True, False):
-        rule, sides = HoldOut("share", share, seed), {}
+        rule, sides = HoldOutRule("share", share, seed), {}
         for number, (start, stop) in enumerate([(0, 11), *itertools.pairwise(edges)]):
             extra = {"image": IMAGES[start:stop]} if images else {}
             np.savez(folder / f"{number}.npz", logits=LOGITS[start:stop], label=LABELS[start:stop], **extra)
             for block in read_blocks(folder / f"{number}.npz"):
-                for row, side in enumerate(rule(block)):
+                for row, side in enumerate(rule.sides(block, 0)[1]):
                     assert sides.setdefault(tuple(block.logits[row]), side) == side
 
 
 def test_surveys_merge_and_refuse_other_forms(tmp_path):
-    first, second = (survey_shard(None, write_logits(tmp_path / f"{i}.npz")) for i in range(2))
+    first, second = (survey_shard({}, write_logits(tmp_path / f"{i}.npz")) for i in range(2))
     total = Survey(first.path)
     total.merge(first)
     total.merge(second)
     assert (total.rows, total.labels) == (22, {"cat": 10, "dog": 12})
     assert LabelSets.collect(total).classes == ("cat", "dog")
     with pytest.raises(ReprogramError, match=r"3 logits per row, but .* top-K answers"):
-        total.merge(survey_shard(None, write_answers(tmp_path / "a.jsonl")))
+        total.merge(survey_shard({}, write_answers(tmp_path / "a.jsonl")))
 
 
 def bad_npz(path, **arrays):
@@ -226,9 +273,24 @@ def with_nan(path):
     return bad_npz(path, logits=np.where(np.arange(33).reshape(11, 3) == 7, np.nan, LOGITS), label=LABELS)
 
 
+def damaged(path):
+    """An archive whose compressed bytes are spoilt in the middle."""
+    file = path / "a.npz"
+    np.savez_compressed(file, logits=LOGITS, label=LABELS)
+    content = bytearray(file.read_bytes())
+    content[60:90] = bytes(30)
+    file.write_bytes(content)
+    return file
+
+
+def unlabelled_parquet(path):
+    pyarrow.parquet.write_table(pyarrow.table({"logits": pyarrow.array(list(LOGITS))}), path / "a.parquet")
+    return path / "a.parquet"
+
+
 BAD = {
-    "no answers": (lambda p: bad_npz(p, label=LABELS), "holds label, but either logits or topk_labels"),
-    "both answers": (lambda p: bad_npz(p, label=LABELS, logits=LOGITS, topk_labels=[["a"]] * 11), "either logits or"),
+    "no answers": (lambda p: bad_npz(p, label=LABELS), "holds label, but one of logits, topk_labels"),
+    "both answers": (lambda p: bad_npz(p, label=LABELS, logits=LOGITS, topk_labels=[["a"]] * 11), "but only one of logits"),
     "other lengths": (lambda p: bad_npz(p, label=LABELS[:5], logits=LOGITS), "different numbers of rows"),
     "flat logits": (lambda p: bad_npz(p, label=LABELS, logits=LOGITS[:, 0]), r"\(rows, k\) is expected"),
     "text logits": (lambda p: bad_npz(p, label=LABELS, logits=LOGITS.astype(str)), "numbers are expected"),
@@ -252,7 +314,24 @@ BAD = {
     ),
     "no JSON": (lambda p: bad_text(p, "a.jsonl", '{"label": "a", "labels": []}\n{"label"\n'), "row 2 of .* is no JSON"),
     "no object": (lambda p: bad_text(p, "a.jsonl", "[1]\n"), "row 1 of .* is a list"),
-    "no names": (lambda p: bad_text(p, "a.jsonl", '{"label": "a", "labels": [{"score": 1}]}\n'), "row 1 .* with a name"),
+    "no names": (
+        lambda p: bad_text(p, "a.jsonl", '{"label": "a", "labels": [{"score": 1}]}\n'),
+        "row 1 .* keys score, .* one of name, label",
+    ),
+    "unknown list": (
+        lambda p: bad_text(p, "a.jsonl", '{"label": "a", "results": []}\n'),
+        "holds label, results, but one of logits, .* labels, tags, labelAnnotations, predictions is expected",
+    ),
+    "unknown column": (
+        lambda p: bad_text(p, "a.csv", "label,z0,z1\ncat,1,2\n"),
+        "holds label, z0, z1, but one of .* logit_0 ... or logits:<source label>",
+    ),
+    "no label in CSV": (lambda p: bad_text(p, "a.csv", "logit_0\n1\n"), "row 1 of .* has no label"),
+    "no label in Parquet": (unlabelled_parquet, "row 1 of .* has no label"),
+    "no label in JSON": (lambda p: bad_text(p, "a.jsonl", '{"logits": [1]}\n'), "row 1 of .* has no label"),
+    "deep JSON": (lambda p: bad_text(p, "a.jsonl", "[" * 100_000), "row 1 of .* is no JSON"),
+    "deep list": (lambda p: bad_text(p, "a.csv", f"label,topk_labels\ncat,{'[' * 100_000}\n"), "row 1 of .* no JSON"),
+    "damaged compressed archive": (damaged, "cannot be read"),
     "mixed forms": (
         lambda p: bad_text(p, "a.jsonl", '{"label": 1, "logits": [1]}\n{"label": 1, "labels": []}\n'),
         "row 2 .* holds topk_labels, but the rows before hold logits",
@@ -274,6 +353,6 @@ def test_a_bad_shard_is_one_sentence_with_file_and_row(case, tmp_path):
     make, message = BAD[case]
     path = make(tmp_path)
     with pytest.raises(ReprogramError, match=message) as raised:
-        list(read_blocks(path)) and survey_shard(None, path)
+        list(read_blocks(path)) and survey_shard({}, path)
     assert path.name in str(raised.value)
     assert "\n" not in str(raised.value)

@@ -13,19 +13,8 @@ from PIL import Image
 from conftest import draw_folder
 from reprogram import load_data
 from reprogram.data.decode import Decoding
-from reprogram.progress import Progress
 
 SIZES = {"train": 24, "test": 24}
-
-
-class Listener(Progress):
-    """Hears what is said."""
-
-    def __init__(self):
-        self.lines = []
-
-    def say(self, line):
-        self.lines.append(line)
 
 
 @pytest.fixture
@@ -156,21 +145,6 @@ def test_a_replaced_image_of_the_same_size_and_date_is_noticed(tmp_path):
     assert path.stat().st_size == before.st_size
     again = cached(folder, tmp_path / "cache")[0]
     assert again.digest() != first.digest()
-
-
-def test_the_cache_does_not_outgrow_the_disk_unnoticed(folder, tmp_path, monkeypatch):
-    """Room is reserved before the file is mapped; where there is none, images are decoded into memory, and it is said."""
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    listener = Listener()
-    data, _ = Decoding(tmp_path / "cache").decode(load_data(folder), SIZES, progress=listener)
-    assert torch.equal(data.train.pixels(24), load_data(folder).train.pixels(24))
-    assert list((tmp_path / "cache").iterdir()) == []
-    assert len(listener.lines) == 1
-    assert all(word in listener.lines[0] for word in ("No space left", "REPROGRAM_CACHE", "--no-cache"))
 
 
 @pytest.mark.parametrize("missing", [True, False])

@@ -1,5 +1,6 @@
 """One policy of decoding for data sets and for splits."""
 
+import errno
 import os
 
 import numpy as np
@@ -152,3 +153,18 @@ def test_a_cache_that_cannot_be_written_is_done_without_and_said_once(tmp_path, 
     assert torch.equal(data.train.pixels(24), load_data(folder).train.pixels(24))
     assert len(listener.lines) == 1
     assert all(word in listener.lines[0] for word in (str(place), "REPROGRAM_CACHE", "--no-cache"))
+
+
+def test_a_full_disk_under_the_cache_is_noticed_before_it_is_mapped(tmp_path, monkeypatch):
+    """Room is reserved before the file is mapped; where there is none, images are decoded into memory, and it is said."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    folder, listener = draw_folder(tmp_path / "set"), Listener()
+    data, _ = Decoding(tmp_path / "cache").decode(load_data(folder), SIZES, progress=listener)
+    assert torch.equal(data.train.pixels(24), load_data(folder).train.pixels(24))
+    assert list((tmp_path / "cache").iterdir()) == []
+    assert len(listener.lines) == 1
+    assert all(word in listener.lines[0] for word in ("No space left", "REPROGRAM_CACHE", "--no-cache"))

@@ -248,7 +248,7 @@ def test_cv_keeps_its_table_and_is_what_it_chose():
     logits, labels = drawn()
     chooser = LabelMapperCV().fit(logits, labels)
     choice = chooser.selection_.choice
-    chosen = LabelMapper(choice.method, **choice.settings).fit(logits, labels)
+    chosen = LabelMapper(choice.mapping, **choice.settings).fit(logits, labels)
     np.testing.assert_array_equal(chooser.weights_, chosen.weights_)
     assert len(chooser.selection_.table) > 50
 
@@ -471,7 +471,7 @@ def test_a_chosen_mapper_is_saved_like_any_other(tmp_path):
     mapper = LabelMapperCV(methods=("blm", "gaussian")).fit(logits, labels)
     mapper.save(tmp_path / "mapper")
     again = LabelMapper.load(tmp_path / "mapper")
-    assert again.method == mapper.selection_.choice.method
+    assert again.method == mapper.selection_.choice.mapping
     np.testing.assert_array_equal(again.predict_proba(logits), mapper.predict_proba(logits))
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 import tiny_clip
 from reprogram import ReprogramError, Reprogrammed, Resize, make_mapping
-from reprogram.sources.load import load_frozen
+from reprogram.sources.load import describe_model, load_frozen, load_text_encoder
 from reprogram.sources.openclip_models import import_open_clip
 from reprogram.sources.torchvision_import import import_torchvision
 
@@ -221,6 +221,24 @@ def test_code_beside_a_known_architecture_is_left_alone(tmp_path, marker):
     assert load_frozen(f"hf:{folder}").k_source == 2
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attn_implementation": "owner/kernel"},
+        {"_attn_implementation": "owner/kernel@main:name"},
+        {"attn_implementation": {"": "sdpa", "encoder_config": "owner/kernel"}},
+        {"backbone_config": {"model_type": "vit", "attn_implementation": "paged|owner/kernel"}},
+    ],
+)
+def test_a_folder_asks_for_compiled_code_from_the_hub(tmp_path, changes):
+    with pytest.raises(ReprogramError, match=r"attn_implementation = .*owner/kernel.* never run"):
+        load_frozen(f"hf:{write_vit(tmp_path / 'model', **changes)}")
+
+
+def test_ways_of_attention_that_torch_has_may_be_named(tmp_path):
+    assert load_frozen(f"hf:{write_vit(tmp_path / 'model', attn_implementation='eager')}").k_source == 2
+
+
 class Bomb:
     def __init__(self, path):
         self.path = path
@@ -276,3 +294,46 @@ def test_code_stays_unread_also_where_a_package_forgets_to_say_so(tmp_path, mark
         with pytest.raises(ReprogramError, match="code of its own"), no_foreign_code("hf:model"):
             transformers.AutoConfig.from_pretrained(folder, **options)
     assert vars(transformers.dynamic_module_utils) == before
+
+
+# ---- and what is harmless works
+
+
+def write_tokenizer(folder):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {"[PAD]": 0, "[UNK]": 1, "[SEP]": 2, "cat": 3, "dog": 4, "a": 5}
+    rust = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    rust.pre_tokenizer = pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=rust, pad_token="[PAD]", sep_token="[SEP]").save_pretrained(folder)
+    return folder
+
+
+def test_a_tokenizer_in_the_folder_is_used(tmp_path, marker):
+    text = {"hf_tokenizer_name": "any", "tokenizer_kwargs": {"strip_sep_token": True}, "no_causal_mask": True}
+    folder = write_clip(write_tokenizer(tmp_path / "clip"), text)
+    encoder = load_text_encoder(f"openclip:{folder}")
+    assert encoder.tokens(["a cat", "[SEP] bird"])[:, :3].tolist() == [[5, 3, 0], [0, 1, 0]]
+    assert encoder.tokens(["a"]).shape == (1, 16)
+    assert load_frozen(f"openclip:{folder}", **TEXTS).k_source == 2
+
+
+@pytest.mark.parametrize(
+    "preprocessing",
+    [{"mean": 5}, {"mean": ["a"] * 3}, {"std": [0, 0, 0]}, {"std": [1, 2]}, {"resize_mode": 3}, {"mode": "L"}, [1]],
+)
+@pytest.mark.parametrize("offline", [False, True])
+def test_odd_preprocessing_is_answered_in_a_sentence(tmp_path, preprocessing, offline):
+    folder = write_clip(tmp_path / "clip")
+    write_json(folder / "open_clip_config.json", {"model_cfg": tiny_clip.CONFIG, "preprocess_cfg": preprocessing})
+    with pytest.raises(ReprogramError):
+        describe_model(f"openclip:{folder}") if offline else load_frozen(f"openclip:{folder}", **TEXTS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [{"context_length": -1}, {"context_length": "x"}, {"vocab_size": 0}, {"heads": 0}, {"width": None}, {"layers": [1]}],
+)
+def test_odd_sizes_are_answered_in_a_sentence(tmp_path, text):
+    with pytest.raises(ReprogramError):
+        load_frozen(f"openclip:{write_clip(tmp_path / 'clip', text)}", **TEXTS)

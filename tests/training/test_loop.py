@@ -7,23 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from reprogram import (
-    ArraySplit,
-    DataSet,
-    Frozen,
-    JointStatistics,
-    Padding,
-    ReprogramError,
-    Reprogrammed,
-    Resize,
-    bayes,
-    evaluate,
-    fit,
-    make_mapping,
-)
-from reprogram.training.loop import learning_rate_factor, stratified_folds
-
-CLASSES = ("left", "right", "none")
+from reprogram import Frozen, ReprogramError, evaluate, fit
+from reprogram.data.dataset import ArraySplit
+from reprogram.data.splits import stratified_folds
+from reprogram.mappings.bayesian import bayes
+from reprogram.programs.base import NoProgram
+from reprogram.programs.padding import Padding
+from reprogram.statistics.joint import JointStatistics
+from sides import build, small_data, small_frozen, without_times
 
 
 class CountingFrozen(Frozen):
@@ -36,46 +27,6 @@ class CountingFrozen(Frozen):
             self.seen = {"training": 0, "other": 0}
         self.seen["training" if torch.is_grad_enabled() else "other"] += len(x)
         return super().forward(x)
-
-
-@torch.no_grad()
-def small_frozen(k_source: int = 12, kind: type[Frozen] = Frozen) -> Frozen:
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        network = nn.Sequential(
-            nn.Conv2d(3, 8, 5, stride=2), nn.BatchNorm2d(8), nn.Tanh(), nn.Dropout(0.5),
-            nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, k_source),
-        )  # fmt: skip
-        network[1].running_mean.uniform_(-0.1, 0.1)
-        # spread the answers over the source labels, as a trained model's are
-        images = Padding(24, 12)(small_data().train.images)
-        logits = network.eval()(images)
-        network[6].weight.data *= 3 / logits.std(0)[:, None]
-        network[6].bias.data = -(logits.mean(0) - network[6].bias) * 3 / logits.std(0)
-    return kind(network, input_size=24)
-
-
-def small_data(n: int = 60, seed: int = 0, val: bool = True, signal: float = 0.6) -> DataSet:
-    draw = torch.Generator().manual_seed(seed)
-
-    def split(count: int) -> ArraySplit:
-        labels = torch.arange(count) % 3
-        images = torch.rand(count, 3, 12, 12, generator=draw) * 0.3
-        images[labels == 0, 0, :, :6] += signal
-        images[labels == 1, 1, :, 6:] += signal
-        return ArraySplit(images, labels)
-
-    return DataSet("sides", CLASSES, train=split(n), test=split(30), val=split(15) if val else None)
-
-
-def build(mapping: str = "blm+", frozen: Frozen | None = None, program=None, **settings) -> Reprogrammed:
-    frozen = frozen or small_frozen()
-    program = program or Padding(24, 12)
-    return Reprogrammed(program, frozen, make_mapping(mapping, frozen.labels, CLASSES, **settings), CLASSES)
-
-
-def without_times(records):
-    return [{k: v for k, v in record.items() if k not in ("seconds", "images_per_second")} for record in records]
 
 
 @pytest.mark.parametrize("mapping", ["rlm", "flm", "ilm", "blm", "blm+", "gaussian", "linear", "sigmoid"])
@@ -122,28 +73,33 @@ def test_samples_through_the_frozen_model(mapping, refresh, gradient_free_passes
 
 
 def test_reuse_takes_the_outputs_of_the_epoch_just_trained():
-    """Replay one epoch by hand with plain tensors: ω of epoch 2 comes from the outputs that epoch 1 trained on."""
+    """Replay the epochs by hand with plain tensors: ω of epoch 3 comes from the outputs that epoch 2 trained on.
+
+    In float64, for Adam's first steps take the sign of a gradient, and of one that is nearly 0 rounding decides it.
+    """
     data = small_data(val=False)
-    model = build("blm")
-    fit(model, data, epochs=2, batch_size=60, lr=0.1, schedule="constant")
-    replay = build("blm")
+    model = build("blm").double()
+    fit(model, data, epochs=3, batch_size=60, lr=0.1, schedule="constant")
+    replay = build("blm").double()
     pixels, labels = data.train.pixels(12), data.train.labels
 
     def omega():
         with torch.no_grad():
-            return bayes(JointStatistics.counts(12, 3).update(replay.source_logits(pixels), labels))
+            return bayes(JointStatistics.counts(12, 3).update(replay.source_logits(pixels), labels)).double()
 
     optimizer = torch.optim.Adam([replay.program.theta], lr=0.1)
-    weights = omega()
-    for _ in range(2):
+    first = weights = omega()
+    for _ in range(3):
         used = weights
         weights = omega()  # with a single batch the training outputs are those of θ before the step
         loss = nn.functional.cross_entropy(replay.source_logits(pixels) @ used, labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    assert not torch.equal(used, first)
+    assert not torch.equal(used, weights)
     torch.testing.assert_close(model.mapping.weights, used)
-    torch.testing.assert_close(model.program.theta, replay.program.theta, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.program.theta, replay.program.theta)
 
 
 @pytest.mark.parametrize("refresh", ["reuse", "fresh"])
@@ -209,7 +165,7 @@ def test_an_extra_pass_does_not_change_the_batches():
 def test_without_a_program_one_pass_gives_the_mapping():
     frozen = small_frozen(kind=CountingFrozen)
     data = small_data()
-    result = fit(build("blm", frozen, program=Resize(24)), data, epochs=50, batch_size=16)
+    result = fit(build("blm", frozen, program=NoProgram(24)), data, epochs=50, batch_size=16)
     assert len(result.records) == 1
     assert result.records[0]["loss"] is None
     assert frozen.seen["training"] == 0
@@ -217,7 +173,7 @@ def test_without_a_program_one_pass_gives_the_mapping():
 
 
 def test_a_learned_mapping_trains_also_without_a_program():
-    result = fit(build("linear", program=Resize(24)), small_data(), epochs=4, batch_size=16)
+    result = fit(build("linear", program=NoProgram(24)), small_data(), epochs=4, batch_size=16)
     assert result.records[-1]["loss"] < result.records[0]["loss"]
 
 
@@ -296,14 +252,6 @@ def test_a_learned_mapping_learns_on_standardised_logits():
     torch.testing.assert_close(model.mapping.scale, logits.std(0, correction=0), rtol=1e-4, atol=1e-5)
 
 
-def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
-    checkpoint, data = tmp_path / "state.safetensors", small_data()
-    fit(build(), data, epochs=1, batch_size=16, checkpoint=str(checkpoint))
-    for others, changed in ((data, {"lr": 0.3}), (small_data(n=61), {})):
-        with pytest.raises(ReprogramError, match="was made with other"):
-            fit(build(), others, epochs=1, batch_size=16, checkpoint=checkpoint, **changed)
-
-
 def test_data_with_other_classes_are_refused():
     with pytest.raises(ReprogramError, match=r"none.*make the model with data\.classes"):
         fit(build(), replace(small_data(), classes=("none", "right", "left")))
@@ -334,19 +282,3 @@ def test_lower_precision_leaves_the_statistics_exact(precision):
 def test_a_loss_that_is_not_a_number_is_an_error_that_says_what_to_do():
     with pytest.raises(ReprogramError, match=r"lower lr|NaN or infinity"):
         fit(build("linear"), small_data(), epochs=5, batch_size=16, mapping_lr=1e37)
-
-
-def test_milestones_and_cosine():
-    factors = [learning_rate_factor("multistep", epoch, 0, 200, 1) for epoch in range(200)]
-    assert [factors.count(value) for value in (1.0, 0.1, 0.01)] == [100, 44, 56]
-    assert learning_rate_factor("multistep", 0, 0, 1, 1) == 1.0
-    assert learning_rate_factor("cosine", 0, 0, 10, 5) == 1.0
-    assert learning_rate_factor("cosine", 5, 0, 10, 5) == pytest.approx(0.5)
-    assert learning_rate_factor("constant", 7, 3, 10, 5) == 1.0
-
-
-def test_settings_are_checked():
-    with pytest.raises(ReprogramError, match="epochs = 0"):
-        fit(build(), small_data(), epochs=0)
-    with pytest.raises(ReprogramError, match="epohcs"):
-        fit(build(), small_data(), epohcs=3)

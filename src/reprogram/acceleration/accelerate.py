@@ -1,18 +1,11 @@
-"""The same numbers from a frozen network, faster.
+"""Choose the fastest way of running a frozen model under a program that gives the numbers of the module."""
 
-`accelerate(frozen, program)` prepares, once, what `frozen(program(images))` computes:
-
-- the network as a graph with its batch norms folded into convolutions, channels-last (`network`, `folding`);
-- for a padding program, *shared-frame execution* (`windows`, `rules`, `schedule`): outside the image all samples have the
-  same canvas, so the outer part of every early activation is computed once for a batch and only a growing patch per sample;
-- the first convolution's gradient, summed over the samples before its backward pass and not after it (`carriers`).
-
-All of it is exact up to rounding, gradients included. What is prepared is checked against the module on a batch; whatever
-cannot be exported, folded or verified runs as the plain module, and `Accelerated.describe` says what was chosen and why.
-Every choice follows from shapes and weights, never from a measured time, so a run stays a function of its settings.
-"""
-
+import itertools
 import weakref
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,15 +14,12 @@ from reprogram.acceleration.builder import best_schedule
 from reprogram.acceleration.folding import fold_batch_norm, lay_out_channels_last
 from reprogram.acceleration.network import ExportError, Network, export_network
 from reprogram.acceleration.schedule import Schedule
+from reprogram.acceleration.verification import Verification
 from reprogram.acceleration.windows import Box, Span, Window
 from reprogram.programs.base import Program
-from reprogram.programs.padding import Padding
-from reprogram.programs.watermark import Watermark
 from reprogram.sources.frozen import Frozen
 
 __all__ = ["Accelerated", "accelerate"]
-# A subclass may place images otherwise than the parts of it that are used here say.
-_KNOWN_PROGRAMS = (Padding, Watermark)
 
 
 class Accelerated:
@@ -40,32 +30,49 @@ class Accelerated:
         program: the program, whose θ is read anew at every call.
         schedule: how the network is run; None for the module as it is.
         folded: how many batch norms were folded.
+        reason: why nothing faster was chosen; empty where nothing faster was tried.
+        carried: whether the gradient of θ goes through the program's carrier.
     """
 
-    def __init__(self, frozen: Frozen, program: Program, schedule: Schedule | None, folded: int, reason: str = "") -> None:
+    def __init__(
+        self,
+        frozen: Frozen,
+        program: Program,
+        schedule: Schedule | None,
+        folded: int,
+        reason: str = "",
+        carried: bool = False,
+    ) -> None:
         self.frozen, self.program, self.schedule, self.folded, self.reason = frozen, program, schedule, folded, reason
-        self._weights = _weights(frozen)
+        self.carried = carried
+        self._places, self._checksum = _places(frozen), None if schedule is None else _checksum(frozen)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Map images (N, C, H, W) in [0, 1], or uint8, to source logits (N, k_S); gradients flow to θ."""
-        if self.schedule is None:
+        if self.schedule is None or self._misread(len(images)):
             return self.frozen(self.program(images))  # type: ignore[no-any-return]
-        return self.frozen.head(self._trunk(self.schedule, images))
+        return self.frozen.head(_run(self.schedule, self.carried, _dtype(self.frozen), self.program, images))
 
-    def _trunk(self, schedule: Schedule, images: Tensor) -> Tensor:
-        if schedule.windowed:
-            assert isinstance(self.program, Padding)
-            return schedule.run(*map(self._laid_out, (self.program.frame(), self.program.inside(images))))
-        carrier = self.program.carrier() if type(self.program) in _KNOWN_PROGRAMS else None
-        if carrier is None or images.requires_grad:
-            return schedule.run(self._laid_out(self.program(images)), None)
-        with torch.no_grad():
-            canvas = self._laid_out(self.program(images))
-        return schedule.run(canvas, self._laid_out(carrier))
+    def _misread(self, batch: int) -> bool:
+        """Whether torch could take the gradient of a batch norm in the wrong layout.
 
-    def fits(self, frozen: Frozen, program: Program) -> bool:
-        """Whether this is still the preparation of that model, with its weights where they were, under that program."""
-        return frozen is self.frozen and program is self.program and _weights(frozen) == self._weights
+        Strides of a dimension of size one mean nothing, but torch 2.13 reads from them whether one image is channels-last,
+        and reads input and gradient of a batch norm, or of an instance norm, as of one layout when they are of two.
+        """
+        return batch == 1 and self.schedule is not None and self.schedule.normalises and torch.is_grad_enabled()
+
+    def fits(self, frozen: Frozen, program: Program, *, thoroughly: bool = False) -> bool:
+        """Whether this is still the preparation of that model, with its weights where they were, under that program.
+
+        Args:
+            frozen: the model.
+            program: the program.
+            thoroughly: read all weights, too. Without it only what can be asked at every call is seen: weights that were
+                moved, replaced or written to. What is written through `tensor.data`, torch does not count as written.
+        """
+        if frozen is not self.frozen or program is not self.program or _places(frozen) != self._places:
+            return False
+        return not thoroughly or self.schedule is None or _checksum(frozen) == self._checksum
 
     def describe(self) -> str:
         """What was chosen, in one line."""
@@ -75,13 +82,29 @@ class Accelerated:
         if self.schedule.framed:
             share = f"{self.schedule.framed} of {self.schedule.operators} operators"
             parts.append(f"shared frame in {share}, up to {self.schedule.last}")
-        elif isinstance(self.program, Padding) and not self.reason:
+        elif _window(self.program) is not None and not self.reason:
             parts.append("no shared frame, as it would not pay")
         return ", ".join(parts) + (f" ({self.reason})" if self.reason else "")
 
-    def _laid_out(self, pixels: Tensor) -> Tensor:
-        dtype = next(iter(self.frozen.module.parameters()), pixels).dtype
-        return pixels.to(dtype).contiguous(memory_format=torch.channels_last)
+
+def _run(schedule: Schedule, carried: bool, dtype: torch.dtype | None, program: Program, images: Tensor) -> Tensor:
+    """What the trunk makes of images under a program, by the steps of a schedule."""
+
+    def laid_out(pixels: Tensor) -> Tensor:
+        return pixels.to(dtype or pixels.dtype).contiguous(memory_format=torch.channels_last)
+
+    if schedule.windowed:
+        return schedule.run(laid_out(program.shared_canvas()), laid_out(program.inside(images)))
+    carrier = program.carrier() if carried and not images.requires_grad else None
+    if carrier is None:
+        return schedule.run(laid_out(program(images)), None)
+    with torch.no_grad():
+        canvas = laid_out(program(images))
+    return schedule.run(canvas, laid_out(carrier))
+
+
+def _dtype(frozen: Frozen) -> torch.dtype | None:
+    return next((weight.dtype for weight in frozen.module.parameters()), None)
 
 
 @torch.inference_mode(False)  # folded weights that were made in inference mode could never carry a gradient
@@ -89,6 +112,7 @@ def accelerate(frozen: Frozen, program: Program) -> Accelerated:
     """Prepare a frozen model under a program; the module and its weights stay as they are.
 
     >>> from torch import nn
+    >>> from reprogram.programs.padding import Padding
     >>> layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     >>> accelerate(Frozen(layers, input_size=64), Padding(64, 8)).describe()
     '1 batch norms folded, channels-last, shared frame in 2 of 4 operators, up to relu at 62 px'
@@ -100,8 +124,11 @@ def accelerate(frozen: Frozen, program: Program) -> Accelerated:
     weight = next(frozen.module.parameters(), program.mean)
     if weight.dtype not in (torch.float32, torch.float64):
         return Accelerated(frozen, program, None, 0, f"in {weight.dtype} nothing could be verified")
+    if any(part._backward_hooks or part._backward_pre_hooks for part in frozen.module.modules()):
+        return Accelerated(frozen, program, None, 0, "hooks wait for its backward pass")
     try:
-        return _best(frozen, program)
+        with torch.autocast(weight.device.type, enabled=False):
+            return _best(frozen, program)
     except ExportError as error:
         return Accelerated(frozen, program, None, 0, f"it cannot be exported: {error}")
     except Exception as error:  # nobody's training shall end because it could not be made faster
@@ -110,35 +137,87 @@ def accelerate(frozen: Frozen, program: Program) -> Accelerated:
 
 def _best(frozen: Frozen, program: Program) -> Accelerated:
     """The fastest of what gives the numbers of the module: folded with a shared frame, without, and not folded."""
-    window = _window(program)
+    prepared = _prepare(frozen, program.canvas)
+    verification = Verification(frozen, program, prepared.exported)
     reason = ""
-    for fold in (True, False):
-        network, folded = _prepared(frozen, program.canvas, fold)
-        if folded or not fold:
-            best = best_schedule(network, window)
-            for schedule in (best, best_schedule(network, None)) if best.framed else (best,):
-                if _agrees(frozen, program, schedule, window):
-                    return Accelerated(frozen, program, schedule, folded, reason)
-                reason = "what is faster gave other numbers"
+    for network, folded in prepared.networks():
+        for schedule, carried in _candidates(network, program):
+            objection = verification.objection(partial(_run, schedule, carried, _dtype(frozen)))
+            if not objection:
+                return Accelerated(frozen, program, schedule, folded, reason, carried)
+            reason = objection
     return Accelerated(frozen, program, None, 0, reason)
 
 
-_networks: "weakref.WeakKeyDictionary[Frozen, dict[object, tuple[Network, int]]]" = weakref.WeakKeyDictionary()
+def _candidates(network: Network, program: Program) -> Iterator[tuple[Schedule, bool]]:
+    """The ways to run a network, the fastest first, and whether the gradient of θ goes through the carrier."""
+    window = _window(program)
+    schedule = best_schedule(network, window)
+    if schedule.windowed:
+        yield schedule, False
+        schedule = best_schedule(network, None)
+    if _speaks_for_itself(program, "carrier") and program.carrier() is not None:
+        yield schedule, True
+    yield schedule, False
 
 
-def _prepared(frozen: Frozen, canvas: int, fold: bool) -> tuple[Network, int]:
-    """The graph for a canvas and how many batch norms are folded in it, kept for as long as the frozen model lives."""
-    known = _networks.setdefault(frozen, {})
-    key = (canvas, fold, _weights(frozen))
-    if key not in known:
-        network = export_network(frozen.trunk, canvas)
-        folded = fold_batch_norm(network) if fold else 0
-        lay_out_channels_last(network)
-        known[key] = (network, folded)
-    return known[key]
+def _window(program: Program) -> Window | None:
+    """Where the canvases of a program differ, if it says so."""
+    place = program.window() if _speaks_for_itself(program, "window") else None
+    if place is None:
+        return None
+    rows, cols = (Span(*span) for span in place)
+    return Window(Box(rows, cols), Box(Span(0, program.canvas), Span(0, program.canvas)))
 
 
-def _weights(frozen: Frozen) -> tuple[object, ...]:
+def _speaks_for_itself(program: Program, name: str) -> bool:
+    """Whether a method was written knowing how the program places images: not above the class that says how."""
+
+    def depth(method: str) -> int:
+        return next(depth for depth, kind in enumerate(type(program).__mro__) if method in vars(kind))
+
+    return depth(name) <= min(depth("place"), depth("forward"))
+
+
+@dataclass
+class _Prepared:
+    """The graphs of a frozen model for one canvas.
+
+    Attributes:
+        exported: the graph as it was exported; its weights are those of the module.
+        laid_out: by whether batch norms are folded: the graph that is run, and how many are.
+    """
+
+    exported: Network
+    laid_out: dict[bool, tuple[Network, int]] = field(default_factory=dict)
+
+    def networks(self) -> Iterator[tuple[Network, int]]:
+        """The folded graph, if there is anything to fold, and the one that is not."""
+        for fold in (True, False):
+            if fold not in self.laid_out:
+                network = self.exported.copy()
+                folded = fold_batch_norm(network) if fold else 0
+                lay_out_channels_last(network)
+                self.laid_out[fold] = (network, folded)
+            if self.laid_out[fold][1] or not fold:
+                yield self.laid_out[fold]
+
+
+_known: "weakref.WeakKeyDictionary[Frozen, tuple[object, dict[int, _Prepared]]]" = weakref.WeakKeyDictionary()
+
+
+def _prepare(frozen: Frozen, canvas: int) -> _Prepared:
+    """The graphs for a canvas, kept for as long as the frozen model lives and its weights are what they were."""
+    weights = (_places(frozen), _checksum(frozen))
+    if frozen not in _known or _known[frozen][0] != weights:
+        _known[frozen] = (weights, {})
+    by_canvas = _known[frozen][1]
+    if canvas not in by_canvas:
+        by_canvas[canvas] = _Prepared(export_network(frozen.trunk, canvas))
+    return by_canvas[canvas]
+
+
+def _places(frozen: Frozen) -> tuple[object, ...]:
     """What changes when weights are moved to another device or type, or written to."""
     tensors = (*frozen.module.parameters(), *frozen.module.buffers())
     return tuple(
@@ -147,26 +226,10 @@ def _weights(frozen: Frozen) -> tuple[object, ...]:
     )
 
 
-def _window(program: Program) -> Window | None:
-    if type(program) is not Padding or program.image_size == program.canvas:
-        return None
-    place = Span(program.before, program.before + program.image_size)
-    return Window(Box(place, place), Box(Span(0, program.canvas), Span(0, program.canvas)))
-
-
-@torch.no_grad()
-def _agrees(frozen: Frozen, program: Program, schedule: Schedule, window: Window | None) -> bool:
-    """Whether the steps answer a batch of noise as the module does, up to the rounding of a deep network."""
-    weight = next(frozen.module.parameters(), program.mean)
-    noise = torch.randn(2, 3, program.canvas, program.canvas, generator=torch.Generator().manual_seed(0))
-    noise = noise.to(weight.device, weight.dtype).contiguous(memory_format=torch.channels_last)
-    inputs: list[Tensor | None] = [noise, None]
-    if schedule.windowed and window is not None:
-        patch = window.box.of(noise, window.axis).clone()
-        noise[1] = noise[0]
-        window.box.of(noise, window.axis).copy_(patch)
-        inputs = [noise[:1], patch]
-    expected, found = frozen.trunk(noise), schedule.run(*inputs)
-    scale = float(expected.abs().max().nan_to_num(0.0))
-    tolerance = 2**10 * torch.finfo(weight.dtype).eps * max(scale, 1e-30)
-    return found.shape == expected.shape and bool(((found - expected).abs() <= tolerance).all())
+def _checksum(frozen: Frozen) -> int:
+    """A checksum over the bytes of all weights."""
+    total = 0
+    for tensor in itertools.chain(frozen.module.parameters(), frozen.module.buffers()):
+        values = tensor.detach().cpu().contiguous().flatten()
+        total = zlib.crc32(values.view(torch.uint8).numpy().data, total)
+    return total

@@ -26,6 +26,8 @@ _IN_PLACE: dict[Any, Any] = {
 # Their backward passes never look at their outputs, so the next operator may write into them.
 _FORGETTING = {*CONVOLUTIONS, aten.add.Tensor, aten.batch_norm.default, aten.linear.default}
 
+_NORMS = {aten.batch_norm.default, aten.instance_norm.default}
+
 
 def best_schedule(network: Network, window: Window | None) -> Schedule:
     """The cheapest layout, by the cost model alone, so that it is the same on every run."""
@@ -107,6 +109,7 @@ class _Builder:
             framed=len(self.framed) - windowed,
             operators=len(self.network.operators),
             last=self.last,
+            normalises=any(node.target in _NORMS for node in self.network.operators),
         )
 
     def slot(self) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from reprogram.acceleration.windows import add_up
 
@@ -43,7 +42,6 @@ class _Attach(torch.autograd.Function):
         return canvas.view_as(canvas)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         return None, add_up(grad, ctx.dtype)
 
@@ -66,7 +64,6 @@ class _Convolve(torch.autograd.Function):
         return aten.conv2d(canvas, weight, bias, stride, padding, dilation, groups)  # type: ignore[no-any-return]
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         carrier, weight = ctx.saved_tensors
         weight = weight.to(carrier.dtype)

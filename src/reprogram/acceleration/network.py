@@ -62,6 +62,14 @@ class Network:
         """The nodes that compute something, in order."""
         return [node for node in self.graph.nodes if node.op == "call_function" and node not in self.weights]
 
+    def copy(self) -> "Network":
+        """The same network in a graph of its own, which may be changed; the weights are shared."""
+        graph = Graph()
+        made: dict[Node, Node] = {}
+        graph.output(graph.graph_copy(self.graph, made))
+        weights = {made[node]: weight for node, weight in self.weights.items()}
+        return Network(graph, weights, made[self.image], made[self.output])
+
     def drop_unused(self) -> None:
         """Remove operators and weights that nothing reads any more."""
         for node in reversed(list(self.graph.nodes)):

@@ -1,7 +1,7 @@
 """A network as a list of steps over numbered slots: what `builder` makes and every batch runs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ class Schedule:
         framed: how many operators run on shared map and patch.
         operators: how many there are.
         last: a description of the last operator that does.
+        normalises: whether a batch norm or instance norm is left in it.
     """
 
     steps: list[Step]
@@ -47,7 +48,13 @@ class Schedule:
     framed: int
     operators: int
     last: str
+    normalises: bool = False
     _lowered: dict[torch.dtype, dict[int, Tensor]] = field(default_factory=dict)
+
+    def to(self, dtype: torch.dtype) -> "Schedule":
+        """The same steps on weights of another type."""
+        weights = {slot: weight.to(dtype) if weight.is_floating_point() else weight for slot, weight in self.weights.items()}
+        return replace(self, weights=weights, _lowered={})
 
     def run(self, *inputs: Tensor | None) -> Tensor:
         """Compute logits.

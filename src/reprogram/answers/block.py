@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, first_line
 
 Array = np.ndarray[Any, Any]
 #: The columns that count, by the names under which files may hold them; everything else in a file is ignored.
@@ -89,20 +89,27 @@ def make_block(
     )  # fmt: skip
 
 
-def check_columns(path: Path, found: Mapping[str, Any], header: Sequence[str]) -> None:
-    """Raise unless a file holds logits or top-K answers, and not both."""
+def check_columns(path: Path, found: Mapping[str, Any], header: Sequence[str], also: str = "") -> None:
+    """Raise unless a file holds logits or top-K answers, and not both.
+
+    Args:
+        path: the file.
+        found: what was recognised of it.
+        header: all that it holds, by its own names.
+        also: under which further names the format takes answers, for the message.
+    """
     both = "logits" in found and "topk_labels" in found
     if both or not ("logits" in found or "topk_labels" in found):
         held = ", ".join(header[:8]) + (" ..." if len(header) > 8 else "")
         raise ReprogramError(
-            f"shard {str(path)!r} holds {held or 'nothing'}, but either logits or topk_labels (with or without topk_scores) "
-            "and label are expected; rename its columns"
+            f"shard {str(path)!r} holds {held or 'nothing'}, but {'only one' if both else 'one'} of logits, topk_labels "
+            f"(with or without topk_scores){also} is expected beside label; rename what holds the answers"
         )
 
 
-def unreadable(path: Path, reason: object, remedy: str) -> ReprogramError:
+def unreadable(path: Path, reason: BaseException | str, remedy: str) -> ReprogramError:
     """The error for a file that is not what its name says."""
-    text = (str(reason).strip() or type(reason).__name__).split("\n")[0]
+    text = first_line(reason) if isinstance(reason, BaseException) else reason
     return ReprogramError(f"shard {str(path)!r} cannot be read ({text}); {remedy}")
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from reprogram.answers.block import COLUMNS, Block, check_columns, make_block, unreadable
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, first_line
 
 _ROWS = 1024
 #: Under which keys services list their labels, and what they call a label and its score there; case does not matter.
-LISTS = ("labels", "tags", "labelannotations", "predictions")
+LISTS = ("labels", "tags", "labelAnnotations", "predictions")
 NAMES = ("name", "label", "description", "class")
 SCORES = ("score", "confidence", "probability")
 
@@ -32,7 +32,6 @@ def read_json_lines(path: Path, *, logits: bool = True) -> Iterator[Block]:
                     values = _row(path, number, line)
                     answer = {"logits", "topk_labels"} & set(values)
                     form = form or answer
-                    check_columns(path, values, list(values))
                     if answer != form:
                         raise ReprogramError(
                             f"row {number} of {str(path)!r} holds {answer.pop()}, but the rows before hold {form.pop()}; "
@@ -63,8 +62,10 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     """The columns of one object."""
     try:
         content = json.loads(line)
-    except ValueError as error:
-        raise ReprogramError(f"row {number} of {str(path)!r} is no JSON ({error}); write one object per line") from None
+    except (ValueError, RecursionError) as error:
+        raise ReprogramError(
+            f"row {number} of {str(path)!r} is no JSON ({first_line(error)}); write one object per line"
+        ) from None
     if not isinstance(content, Mapping):
         raise ReprogramError(
             f"row {number} of {str(path)!r} is a {type(content).__name__}, but an object is expected; write one per line"
@@ -77,10 +78,11 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
             raise ReprogramError(f"{column} in row {number} of {str(path)!r} is no list; write a list")
     if "logits" not in values and "topk_labels" not in values:
         lowered = {key.lower(): value for key, value in content.items()}
-        for key in LISTS:
+        for key in map(str.lower, LISTS):
             if key in lowered:
                 values["topk_labels"], values["topk_scores"] = _service_answer(path, number, lowered[key])
                 break
+    check_columns(path, values, list(content), also=f", or a list under {', '.join(LISTS)}")
     return values
 
 
@@ -93,9 +95,10 @@ def _service_answer(path: Path, number: int, answer: Any) -> tuple[list[Any], li
         lowered = {key.lower(): value for key, value in item.items()} if isinstance(item, Mapping) else {}
         name = next((lowered[key] for key in NAMES if key in lowered), None)
         if not isinstance(name, (str, int)):
+            found = f"holds a label with the keys {', '.join(lowered)}" if lowered else "is no list of labels with names"
             raise ReprogramError(
-                f"the answer in row {number} of {str(path)!r} is no list of labels with a name; write for example "
-                '[{"name": "Tabby", "score": 0.91}]'
+                f"the answer in row {number} of {str(path)!r} {found}, but the name is expected under one of "
+                f'{", ".join(NAMES)}; write for example [{{"name": "Tabby", "score": 0.91}}]'
             )
         labels.append(name)
         scores.append(next((lowered[key] for key in SCORES if key in lowered), None))

@@ -1,106 +1,19 @@
 """Texts → numbers: which classes and source labels there are, and a block's rows as tensors in their terms."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from reprogram.answers.block import Block
-from reprogram.answers.shards import read_blocks
-from reprogram.data.splits import SPLIT_WORDS, sorted_classes
+from reprogram.answers.survey import Survey
+from reprogram.data.splits import sorted_classes
 from reprogram.errors import ReprogramError, nearest
-
-
-@dataclass
-class Survey:
-    """What one shard, or several together, hold: found in one cheap pass, and the same whatever the sharding.
-
-    Attributes:
-        rows: how many rows.
-        labels: how many rows each target label has, by its text.
-        k_source: how many logits a row has; None for top-K answers.
-        columns: the source labels that the files give their logits.
-        vocabulary: the source labels of all top-K answers.
-        highest_score: the largest score of all top-K answers.
-        test_rows: how many rows name the split `test`.
-        path: the first shard.
-        starts: the number of each shard's first row among all rows.
-    """
-
-    path: Path
-    rows: int = 0
-    labels: dict[str, int] = field(default_factory=dict)
-    k_source: int | None = None
-    columns: tuple[str, ...] | None = None
-    vocabulary: set[str] = field(default_factory=set)
-    highest_score: float = 0.0
-    test_rows: int = 0
-    starts: dict[str, int] = field(default_factory=dict)
-
-    def merge(self, other: "Survey") -> None:
-        """Add another shard, which must hold answers of the same form."""
-        if not other.rows:
-            return
-        if not self.rows:
-            self.__dict__.update(other.__dict__)
-            return
-        ours, theirs = (
-            "top-K answers" if survey.k_source is None else f"{survey.k_source} logits per row" for survey in (self, other)
-        )
-        if ours != theirs:
-            raise ReprogramError(
-                f"shard {str(self.path)!r} holds {ours}, but {str(other.path)!r} holds {theirs}; give shards of one model"
-            )
-        if set(self.columns or ()) != set(other.columns or ()):
-            raise ReprogramError(
-                f"shards {str(self.path)!r} and {str(other.path)!r} name different source labels; give shards of one model"
-            )
-        self.rows += other.rows
-        self.test_rows += other.test_rows
-        self.vocabulary |= other.vocabulary
-        self.highest_score = max(self.highest_score, other.highest_score)
-        for label, count in other.labels.items():
-            self.labels[label] = self.labels.get(label, 0) + count
-
-
-def survey_shard(_: None, path: Path) -> Survey:
-    """Look at one shard: labels, form and vocabulary, without the logits."""
-    survey = Survey(path)
-    for block in read_blocks(path, logits=False):
-        survey.rows += block.rows
-        survey.k_source, survey.columns = block.k_source, block.columns
-        for row, label in enumerate(block.labels or [""]):
-            if not label:
-                raise ReprogramError(
-                    f"{block.place(row)} has no label, but a mapping is fitted to labels; add the column label"
-                )
-            survey.labels[label] = survey.labels.get(label, 0) + 1
-        for names in block.top_labels or ():
-            survey.vocabulary.update(names)
-        highest = max((score for scores in block.top_scores or () for score in scores if score == score), default=0.0)
-        survey.highest_score = max(survey.highest_score, highest)
-        survey.test_rows += int(test_rows(block).sum())
-    return survey
-
-
-def test_rows(block: Block) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Which rows name the split `test`; a word that is no split is a mistake."""
-    found = np.zeros(block.rows, dtype=bool)
-    for row, word in enumerate(block.splits or ()):
-        if word and word.lower() not in SPLIT_WORDS:
-            raise ReprogramError(
-                f"{block.place(row)} has the split {word!r}, but one of {', '.join(SPLIT_WORDS)} is expected; rename it"
-            )
-        found[row] = SPLIT_WORDS.get(word.lower()) == "test"
-    return found
-
-
-test_rows.__test__ = False  # type: ignore[attr-defined]  # a rule about rows, not a test
 
 
 @dataclass(frozen=True)
@@ -114,6 +27,7 @@ class Rows:
         probabilities: (N, K) their scores in [0, 1].
         unscored: (N,) whether scores were missing, so that the answer was weighed by rank.
         unseen: (N,) how many labels of the answer are not among the source labels.
+        shared: (N,) how many labels of the answer have a name that several source labels have.
     """
 
     targets: Tensor
@@ -122,16 +36,15 @@ class Rows:
     probabilities: Tensor | None
     unscored: Tensor
     unseen: Tensor
+    shared: Tensor
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def where(self, mask: Tensor) -> "Rows":
         """The rows at which the mask is true."""
-        logits, indices, probabilities = (
-            None if part is None else part[mask] for part in (self.logits, self.indices, self.probabilities)
-        )
-        return Rows(self.targets[mask], logits, indices, probabilities, self.unscored[mask], self.unseen[mask])
+        parts: list[Any] = [getattr(self, field.name) for field in fields(self)]
+        return Rows(*(None if part is None else part[mask] for part in parts))
 
 
 def rank_weights(count: int) -> list[float]:
@@ -146,7 +59,9 @@ def rank_weights(count: int) -> list[float]:
 
 @dataclass(frozen=True)
 class LabelSets:
-    """The two label sets of a mapping.
+    """The two label sets of a mapping, and how rows are read in their terms.
+
+    Two source labels may have one name (ImageNet has two cranes). A number means one of them, the name alone the first.
 
     Args:
         source_labels: the k_S labels that the frozen model answers with.
@@ -155,6 +70,7 @@ class LabelSets:
         sources_numbered: whether a source label may also be given by its number; not where the names were collected from
             answers, because there a new label that reads `3` is a name.
         classes_numbered: the same of the classes.
+        log_probabilities: whether logits are logarithms of probabilities; see `Statistics.update`.
     """
 
     source_labels: tuple[str, ...]
@@ -162,6 +78,7 @@ class LabelSets:
     percent: bool = False
     sources_numbered: bool = True
     classes_numbered: bool = True
+    log_probabilities: bool = False
 
     @classmethod
     def collect(
@@ -171,6 +88,7 @@ class LabelSets:
         classes: Sequence[str] | None = None,
         *,
         percent: bool = False,
+        log_probabilities: bool = False,
     ) -> "LabelSets":
         """Take label sets as given, or as a survey found them: in the order of their spelling, numbers by value."""
         if source_labels is None:
@@ -183,6 +101,7 @@ class LabelSets:
             percent,
             sources_numbered=source_labels is not None,
             classes_numbered=classes is not None,
+            log_probabilities=log_probabilities,
         )
         sets._check(survey)
         return sets
@@ -197,7 +116,7 @@ class LabelSets:
         targets = torch.tensor([self._target(block, row, strict) for row in range(block.rows)], dtype=torch.int64)
         nothing = torch.zeros(block.rows, dtype=torch.int64)
         if block.logits is not None:
-            return Rows(targets, self._logits(block), None, None, nothing.bool(), nothing)
+            return Rows(targets, self._logits(block), None, None, nothing.bool(), nothing, nothing)
         return self._answers(block, targets)
 
     def _check(self, survey: Survey) -> None:
@@ -231,6 +150,14 @@ class LabelSets:
     def source_numbers(self) -> dict[str, int]:
         """The number of each source label, by all the texts that mean it."""
         return _numbers(self.source_labels, self.sources_numbered)
+
+    @cached_property
+    def shared_names(self) -> dict[str, list[int]]:
+        """The numbers of the source labels that have one name, for each such name."""
+        places: dict[str, list[int]] = {}
+        for number, label in enumerate(self.source_labels):
+            places.setdefault(label, []).append(number)
+        return {label: numbers for label, numbers in places.items() if len(numbers) > 1}
 
     def _target(self, block: Block, row: int, strict: bool) -> int:
         label = block.labels[row] if block.labels is not None else ""
@@ -268,15 +195,17 @@ class LabelSets:
         width = max((len(names) for names in block.top_labels), default=0)
         indices = np.full((block.rows, max(width, 1)), -1, dtype=np.int64)
         weights = np.zeros(indices.shape)
-        unscored, unseen = np.zeros(block.rows, dtype=bool), np.zeros(block.rows, dtype=np.int64)
+        unscored = np.zeros(block.rows, dtype=bool)
+        unseen, shared = (np.zeros(block.rows, dtype=np.int64) for _ in range(2))
         numbers = self.source_numbers
         for row, (names, scores) in enumerate(zip(block.top_labels, block.top_scores, strict=True)):
             found = [numbers.get(name, -1) for name in names]
             indices[row, : len(names)] = found
             unseen[row] = found.count(-1)
+            shared[row] = sum(name in self.shared_names for name in names)
             unscored[row] = any(map(math.isnan, scores))
             weights[row, : len(names)] = rank_weights(len(names)) if unscored[row] else self._fractions(block, row, scores)
-        parts = map(torch.from_numpy, (indices, weights, unscored, unseen))
+        parts = map(torch.from_numpy, (indices, weights, unscored, unseen, shared))
         return Rows(targets, None, *parts)
 
     def _fractions(self, block: Block, row: int, scores: Sequence[float]) -> Sequence[float]:
@@ -295,10 +224,10 @@ class LabelSets:
         return [min(score / limit, 1.0) for score in scores]
 
 
-def _numbers(labels: Iterable[str], numbered: bool) -> dict[str, int]:
+def _numbers(labels: Sequence[str], numbered: bool) -> dict[str, int]:
     """The number of each label by its name and, if wanted, by the number itself where that is no label's name.
 
-    Models have labels of the same name (ImageNet has two cranes); in top-K answers they count as the first of them.
+    Of several labels of one name, the name means the first.
     """
     names = {label: number for number, label in reversed(list(enumerate(labels)))}
-    return {str(number): number for number in names.values()} | names if numbered else names
+    return {str(number): number for number in range(len(labels))} | names if numbered else names

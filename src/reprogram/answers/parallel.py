@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 import torch
 
-from reprogram.errors import ReprogramError, unknown
+from reprogram.errors import ReprogramError, extra_missing, first_line, unknown
 
 Shared = TypeVar("Shared")
 Item = TypeVar("Item")
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 _AHEAD = 2  # tasks per worker that wait for their turn; more would only pile up results
 
 
-class Engine:
+class Workers:
     """Runs a function over many items, and gives the results in the order of the items.
 
     Used as a context manager, it keeps its workers from one `map` to the next and ends them at the end of the block.
@@ -33,8 +33,8 @@ class Engine:
         address: of the Ray cluster, such as `auto` or `ray://host:10001`; None takes the one that the caller has
             initialised, or starts one on this machine and ends it again.
 
-    >>> with Engine() as engine:
-    ...     list(engine.map(pow, 2, [1, 2, 3]))
+    >>> with Workers() as workers:
+    ...     list(workers.map(pow, 2, [1, 2, 3]))
     [2, 4, 8]
     """
 
@@ -97,7 +97,7 @@ class Engine:
         try:
             import ray
         except ModuleNotFoundError:
-            raise ReprogramError("the ray engine needs ray; run: pip install 'reprogram[ray]'") from None
+            raise extra_missing("ray", "ray", "engine 'ray'") from None
         if not ray.is_initialized():
             _start_ray(ray, self.address, self.processes)
             self._own_ray = ray
@@ -129,9 +129,8 @@ def _start_ray(ray: Any, address: str | None, processes: int) -> None:
             socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(address=address or "local", log_to_driver=False, logging_level="error", **local)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        reason = str(error).strip().split("\n")[0][:200]
         raise ReprogramError(
-            f"Ray at {address or 'this machine'} does not answer ({reason}); check --address, or leave it out"
+            f"Ray at {address or 'this machine'} does not answer ({first_line(error)}); check --address, or leave it out"
         ) from None
 
 

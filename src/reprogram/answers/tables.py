@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reprogram.answers.block import COLUMNS, Block, check_columns, make_block, unreadable
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, extra_missing, first_line
 
 _ROWS = 1024
 _NAMED = "logits:"
@@ -36,7 +36,8 @@ def read_csv(path: Path, *, logits: bool = True) -> Iterator[Block]:
             }
             places.pop("logits", None)  # a single cell cannot hold them
             logit_places, names = _logit_places(path, header)
-            check_columns(path, {**places, **({"logits": True} if logit_places else {})}, header)
+            found = {**places, **({"logits": True} if logit_places else {})}
+            check_columns(path, found, header, also=f", {_NUMBERED}0 ... or {_NAMED}<source label> ...")
             yield from _csv_blocks(path, rows, header, places, logit_places, names, logits)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise unreadable(path, error, "save it as CSV in UTF-8") from None
@@ -75,27 +76,26 @@ def _csv_blocks(
     columns = dict(places) | ({"logits": -1} if logit_places and with_logits else {})
     raw: dict[str, list[Any]] = {column: [] for column in columns}
     step = max(1, min(_ROWS, 2_000_000 // max(len(logit_places), 1)))
-    first = number = 0
+    first = count = 0
     for number, row in enumerate(rows, start=1):
-        if not row and not first:
-            continue
         if row and len(row) != len(header):
             raise ReprogramError(
                 f"row {number} of {str(path)!r} has {len(row)} cells, but its header has {len(header)}; mend that row"
             )
-        first = first or number
-        for column, place in columns.items() if row else ():
-            if column == "logits":
-                raw[column].append([row[place] for place in logit_places])
-            elif column.startswith("topk"):
-                raw[column].append(_cell(path, number, column, row[place]))
-            else:
-                raw[column].append(row[place])
-        if not row or number - first + 1 >= step:  # a block ends at an empty line, so that rows keep their numbers
-            yield make_block(path, first, len(next(iter(raw.values()))), raw, len(logit_places) or None, names)
-            raw, first = {column: [] for column in columns}, 0
-    if first:
-        yield make_block(path, first, len(next(iter(raw.values()))), raw, len(logit_places) or None, names)
+        if row:
+            first, count = first or number, count + 1
+            for column, place in columns.items():
+                if column == "logits":
+                    raw[column].append([row[place] for place in logit_places])
+                elif column.startswith("topk"):
+                    raw[column].append(_cell(path, number, column, row[place]))
+                else:
+                    raw[column].append(row[place])
+        if count and (not row or count >= step):  # a block ends at an empty line, so that rows keep their numbers
+            yield make_block(path, first, count, raw, len(logit_places) or None, names)
+            raw, first, count = {column: [] for column in columns}, 0, 0
+    if count:
+        yield make_block(path, first, count, raw, len(logit_places) or None, names)
 
 
 def _cell(path: Path, row: int, column: str, text: str) -> list[Any]:
@@ -105,9 +105,9 @@ def _cell(path: Path, row: int, column: str, text: str) -> list[Any]:
         return [part.strip() for part in text.split("|")] if text else []
     try:
         parts = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReprogramError(
-            f"{column} in row {row} of {str(path)!r} is no JSON list ({error}); write a list or parts joined by |"
+            f"{column} in row {row} of {str(path)!r} is no JSON list ({first_line(error)}); write one or parts joined by |"
         ) from None
     assert isinstance(parts, list)
     return parts
@@ -119,9 +119,7 @@ def read_parquet(path: Path, *, logits: bool = True) -> Iterator[Block]:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
-        raise ReprogramError(
-            f"shard {str(path)!r} needs pyarrow, which is not installed; run: pip install 'reprogram[data]'"
-        ) from None
+        raise extra_missing("pyarrow", "data", f"shard {str(path)!r}") from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             header = file.schema_arrow.names

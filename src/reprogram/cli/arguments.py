@@ -6,6 +6,7 @@ configuration files and Python's keywords. A mistake becomes one sentence.
 
 import contextlib
 import dataclasses
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
@@ -29,7 +30,7 @@ def parse(
         prog: how the command is called, for help and messages.
         further: fields beside those of the schema.
     """
-    fields = {**schema.model_fields, **(further or {})}
+    fields = {**_own_first(schema), **(further or {})}
     form = dataclasses.make_dataclass("Arguments", [_argument(name, field) for name, field in fields.items()], kw_only=True)
     switches = {_flag(name) for name, field in fields.items() if field.annotation is bool}
     for token in arguments:
@@ -63,6 +64,12 @@ def spell(name: str, value: Any) -> str:
     return f"{_flag(name)} {value}"
 
 
+def _own_first(schema: type[Settings]) -> dict[str, FieldInfo]:
+    """The fields of a schema, its own before those of what it extends: help begins with what matters most."""
+    order = [name for kind in schema.__mro__ for name in inspect.get_annotations(kind)]
+    return {name: schema.model_fields[name] for name in dict.fromkeys(order) if name in schema.model_fields}
+
+
 def _argument(name: str, field: FieldInfo) -> tuple[str, Any, Any]:
     """The same field for tyro: text in, help as the schema has it."""
     words = tyro.conf.Positional in field.metadata
@@ -76,25 +83,22 @@ def _argument(name: str, field: FieldInfo) -> tuple[str, Any, Any]:
         default = dataclasses.MISSING if field.is_required() else dataclasses.field(default_factory=list)
     # tyro would add its own remark about the default, which is None here: the schema's stands in the text
     help_text = (field.description or "") + _default_remark(field)
-    notes = (
-        [tyro.conf.arg(help=help_text, metavar=metavar, help_behavior_hint="")]
-        if metavar
-        else [tyro.conf.arg(help=help_text, help_behavior_hint="")]
-    )
+    notes = [tyro.conf.arg(help=help_text, metavar=metavar, help_behavior_hint="")]
     kind = Annotated[(kind, *notes, *([tyro.conf.Positional] if words else []))]
     return (name, kind) if default is dataclasses.MISSING else (name, kind, default)  # type: ignore[return-value]
 
 
-def _metavar(field: FieldInfo) -> str | None:
+def _metavar(field: FieldInfo) -> str:
     options = [field.annotation, *get_args(field.annotation)]
     words = [word for part in options if get_origin(part) is Literal for word in get_args(part)]
     kinds = {int: "INT", float: "NUMBER", str: "TEXT"}
     names = [*map(str, words), *(kinds[part] for part in options if part in kinds)]
-    return "|".join(names) if names else None
+    return "|".join(names) or "TEXT"
 
 
 def _default_remark(field: FieldInfo) -> str:
-    if field.is_required() or field.default in (None, [], "") or field.annotation is bool:
+    decided = isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("resolved")
+    if field.is_required() or field.default in (None, [], "") or field.annotation is bool or decided:
         return ""
     return f" (default: {field.default})"
 
@@ -128,7 +132,7 @@ def _explain(event: Any, fields: Mapping[str, FieldInfo], prog: str, arguments: 
         places = [place for place, token in enumerate(arguments) if token.replace("_", "-") == flag]
         alone = places and (places[-1] + 1 == len(arguments) or arguments[places[-1] + 1].startswith("--"))
         if kind == "BadValue" or alone:
-            raise ReprogramError(f"{flag} needs a value; write {flag} {_metavar(fields[name]) or name.upper()}")
+            raise ReprogramError(f"{flag} needs a value; write {flag} {_metavar(fields[name])}")
     text = getattr(event, "message", "") or "the arguments cannot be read"
     raise ReprogramError(f"{text} {see}")
 

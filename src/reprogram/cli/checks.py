@@ -106,7 +106,7 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
         return command, {}
     if command.mapping not in MAPPINGS:
         raise unknown("mapping", command.mapping, (*MAPPINGS, AUTO))
-    checked = MAPPINGS.read(command.mapping, settings)
+    checked = MAPPINGS.read(command.mapping, settings, spell)
     out = Path(command.out)
     if out.exists() and not command.replace:
         raise ReprogramError(f"{command.out!r} exists already; choose another --out, or add --replace")
@@ -129,7 +129,7 @@ def check_logits(given: dict[str, Any]) -> tuple[LogitsCommand, dict[str, Any]]:
         check_model_name(command.model, command.weights)
     if command.data is not None:
         check_data_spec(command.data, command.data_root)
-    checked = SOURCES.read(find_source(command.model)[0].prefix, options)
+    checked = SOURCES.read(find_source(command.model)[0].prefix, options, spell)
     return command, {name: getattr(checked, name) for name in options}
 
 

@@ -13,6 +13,7 @@ from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.registry import SettingsRegistry
 from reprogram.run.config import OWNERS, FitConfig
 from reprogram.settings import Settings
+from reprogram.training.settings import RESOLVED
 
 RunFolder = Annotated[
     str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN"), Field(description="Run folder or artefact folder.")
@@ -229,17 +230,24 @@ def source_fields() -> dict[str, FieldInfo]:
 
 def _fields_of(registry: SettingsRegistry[Any], part: str, names: Callable[[Any], list[str]]) -> dict[str, FieldInfo]:
     """Each setting once, with a remark on whose it is."""
-    owners: dict[str, list[str]] = {}
-    fields: dict[str, FieldInfo] = {}
+    owned: dict[str, dict[str, FieldInfo]] = {}
     for owner, record in registry.items():
         for name in names(record.settings):
-            owners.setdefault(name, []).append(owner)
-            fields.setdefault(name, record.settings.model_fields[name])
-    for name, field in fields.items():
-        whose = ", ".join(owners[name])
-        text = f"{(field.description or '').rstrip('.')} [{part} {whose}]."
-        fields[name] = FieldInfo.merge_field_infos(field, description=text)
-    return fields
+            owned.setdefault(name, {})[owner] = record.settings.model_fields[name]
+    return {name: _together(part, fields) for name, fields in owned.items()}
+
+
+def _together(part: str, fields: dict[str, FieldInfo]) -> FieldInfo:
+    """The flag of a setting that several may have: whose it is, and the default, also where that differs."""
+    first, *_ = fields.values()
+    text = f"{(first.description or '').rstrip('.')} [{part} {', '.join(fields)}]."
+    if all(field.default == first.default for field in fields.values()):
+        return FieldInfo.merge_field_infos(first, description=text)
+    by_default: dict[Any, list[str]] = {}
+    for owner, field in fields.items():
+        by_default.setdefault(field.default, []).append(owner)
+    remark = "; ".join(f"{default} for {', '.join(owners)}" for default, owners in by_default.items())
+    return FieldInfo.merge_field_infos(first, description=f"{text} (default: {remark})", json_schema_extra=RESOLVED)
 
 
 def _with_names(field: FieldInfo, registry: SettingsRegistry[Any], more: list[str]) -> FieldInfo:

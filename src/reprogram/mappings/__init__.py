@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 from reprogram.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from reprogram.mappings.affine import Affine as Affine
     from reprogram.mappings.assignment import one_to_one as one_to_one
     from reprogram.mappings.assignment import random as random
-    from reprogram.mappings.base import Affine as Affine
-    from reprogram.mappings.base import LinearMapping as LinearMapping
     from reprogram.mappings.base import Mapping as Mapping
     from reprogram.mappings.base import make_mapping as make_mapping
     from reprogram.mappings.bayesian import bayes as bayes
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from reprogram.mappings.gaussians import gaussian as gaussian
     from reprogram.mappings.label_mapper import LabelMapper as LabelMapper
     from reprogram.mappings.label_mapper import LabelMapperCV as LabelMapperCV
+    from reprogram.mappings.linear import LinearMapping as LinearMapping
     from reprogram.mappings.named import same_labels as same_labels
     from reprogram.mappings.predictions import Contribution as Contribution
     from reprogram.mappings.predictions import Predictions as Predictions
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reprogram.mappings.settings import MappingSettings as MappingSettings
 
 _WHERE = {
-    "Affine": "reprogram.mappings.base",
+    "Affine": "reprogram.mappings.affine",
     "bayes": "reprogram.mappings.bayesian",
     "Candidate": "reprogram.mappings.selection",
     "Contribution": "reprogram.mappings.predictions",
@@ -35,7 +35,7 @@ _WHERE = {
     "gaussian": "reprogram.mappings.gaussians",
     "LabelMapper": "reprogram.mappings.label_mapper",
     "LabelMapperCV": "reprogram.mappings.label_mapper",
-    "LinearMapping": "reprogram.mappings.base",
+    "LinearMapping": "reprogram.mappings.linear",
     "make_mapping": "reprogram.mappings.base",
     "Mapping": "reprogram.mappings.base",
     "MAPPINGS": "reprogram.mappings.registry",

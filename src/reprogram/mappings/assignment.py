@@ -9,8 +9,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import LinearMapping
 from reprogram.mappings.evidence import Evidence, evidence_matrix, warn_about
+from reprogram.mappings.linear import LinearMapping
 from reprogram.mappings.settings import OneToOneSettings
 from reprogram.statistics.base import Statistics
 from reprogram.statistics.joint import JointStatistics

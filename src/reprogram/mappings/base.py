@@ -6,60 +6,22 @@ function of the logits (`solve`). Everything else, from folds to saving, is here
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
+from reprogram.mappings.affine import Affine
 from reprogram.mappings.explain import Explanation, TextEncoder, explain_weights
 from reprogram.mappings.predictions import Predictions, checked_count, strongest_contributions
 from reprogram.mappings.registry import MAPPINGS
-from reprogram.mappings.settings import MappingSettings, NormalizedSettings, Refresh
+from reprogram.mappings.settings import MappingSettings, Refresh
 from reprogram.statistics.base import Statistics
-from reprogram.statistics.joint import JointStatistics
 
 _BLOCK = 4096
-
-
-@dataclass(frozen=True)
-class Affine:
-    """Target logits = ((z − shift) / scale) · ω + bias, where each part but ω may be left out."""
-
-    omega: Tensor
-    shift: Tensor | None = None
-    scale: Tensor | None = None
-    bias: Tensor | None = None
-
-    def normalised(self, logits: Tensor) -> Tensor:
-        """What ω is multiplied with: source logits (N, k_S), centred and scaled, in ω's precision."""
-        logits = logits.to(self.omega.dtype)
-        if self.shift is not None:
-            logits = logits - self.shift
-        return logits if self.scale is None else logits / self.scale
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        """Map source logits (N, k_S) in any precision to target logits (N, k_T) in ω's precision."""
-        with torch.autocast(logits.device.type, enabled=False):
-            product = self.normalised(logits) @ self.omega
-            return product if self.bias is None else product + self.bias
-
-    def to(self, place: torch.device | torch.dtype) -> "Affine":
-        """The same on another device or in another precision."""
-        parts = (self.omega, self.shift, self.scale, self.bias)
-        return Affine(*(None if part is None else part.to(place) for part in parts))  # type: ignore[arg-type]
-
-    def folded(self) -> tuple[Tensor, Tensor]:
-        """W (k_S, k_T) and b (k_T,), with target logits = z·W + b: what can be folded into a model's last layer."""
-        whole = self.to(torch.float64)
-        weight = whole.omega if whole.scale is None else whole.omega / whole.scale[:, None]
-        offset = weight.new_zeros(weight.shape[1]) if whole.bias is None else whole.bias
-        if whole.shift is not None:
-            offset = offset - whole.shift @ weight
-        return weight.float(), offset.float()
 
 
 class Mapping(nn.Module, ABC):
@@ -178,12 +140,18 @@ class Mapping(nn.Module, ABC):
             )
         return self.statistics.empty().to(self.weights.device)
 
-    def count(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Statistics:
-        """New statistics of these samples: logits (N, k_S), class numbers (N,) and perhaps sample weights (N,)."""
+    def count(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, log_probabilities: bool = False
+    ) -> Statistics:
+        """New statistics of these samples: logits (N, k_S), class numbers (N,) and perhaps sample weights (N,).
+
+        `log_probabilities` says that the logits are logarithms of probabilities; see `Statistics.update`.
+        """
         statistics = self.new_statistics()
         for start in range(0, len(logits), _BLOCK):
             part = slice(start, start + _BLOCK)
-            statistics.update(logits[part], targets[part], None if weights is None else weights[part])
+            each = None if weights is None else weights[part]
+            statistics.update(logits[part], targets[part], each, log_probabilities=log_probabilities)
         return statistics
 
     @torch.no_grad()
@@ -377,62 +345,6 @@ def _check_labels(source_labels: Sequence[str], classes: Sequence[str]) -> None:
     if len(set(classes)) < len(classes):
         twice = next(name for place, name in enumerate(classes) if name in classes[:place])
         raise ReprogramError(f"the classes name {twice!r} more than once; give each a name of its own")
-
-
-class LinearMapping(Mapping):
-    """A mapping that is ω and nothing else (Eq. 2), unless it is asked to normalise the logits; a family gives its rule."""
-
-    settings: NormalizedSettings
-
-    @abstractmethod
-    def rule(self, statistics: Statistics) -> Tensor:
-        """ω (k_S, k_T) of these statistics."""
-
-    @override
-    def empty_statistics(self) -> Statistics | None:
-        # what needs no data for ω still needs the means and deviations that it normalises by
-        return self._joint() if self._moments else None
-
-    @override
-    def start(self) -> Affine:
-        shift = torch.zeros(self.k_source) if self._moments else None
-        scale = torch.ones(self.k_source) if self.settings.normalize == "standardise" else None
-        return Affine(self.first_weights(), shift, scale)
-
-    def first_weights(self) -> Tensor:
-        """ω before anything was counted: every class has a uniform column."""
-        return torch.full((self.k_source, self.k_target), 1 / self.k_source)
-
-    @override
-    def solve(self, statistics: Statistics) -> Affine:
-        omega = self.rule(statistics).float()
-        if not self._moments:
-            return Affine(omega)
-        assert isinstance(statistics, JointStatistics)
-        mean, deviation = statistics.moments_of_logits()
-        scale = deviation.where(deviation > 0, 1).float() if self.settings.normalize == "standardise" else None
-        return Affine(omega, mean.float(), scale)
-
-    @property
-    @override
-    def takes_answers(self) -> bool:
-        return not self._moments
-
-    @property
-    def _moments(self) -> bool:
-        return self.settings.normalize != "none"
-
-    def _joint(self, top_k: int | None = None) -> JointStatistics:
-        """J as counts, or as the summed probabilities of the `top_k` best labels."""
-        kind, count = ("counts", 1) if top_k is None else ("probabilities", top_k)
-        return JointStatistics(
-            kind,  # type: ignore[arg-type]
-            self.k_source,
-            self.k_target,
-            count,
-            moments=self._moments,
-            weighted=self.weighted,
-        )
 
 
 def make_mapping(

@@ -12,7 +12,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import Affine, Mapping
+from reprogram.mappings.affine import Affine
+from reprogram.mappings.base import Mapping
 from reprogram.mappings.evidence import warn_about
 from reprogram.mappings.settings import GaussianSettings, Shrinkage
 from reprogram.statistics.base import Statistics

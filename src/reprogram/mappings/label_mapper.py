@@ -319,7 +319,7 @@ class LabelMapperCV(_Mapper):
 
     >>> logits = np.random.default_rng(0).normal(size=(60, 5)) + 3 * np.eye(5)[np.arange(60) % 3]
     >>> mapper = LabelMapperCV(methods=("blm", "gaussian")).fit(logits, np.arange(60) % 3)
-    >>> mapper.selection_.choice.method, mapper.score(logits, np.arange(60) % 3) > 0.9
+    >>> mapper.selection_.choice.mapping, mapper.score(logits, np.arange(60) % 3) > 0.9
     ('blm', True)
     """
 
@@ -343,7 +343,7 @@ class LabelMapperCV(_Mapper):
         classes = unique_labels(y)
         numbers = class_numbers(classes, y)
         self.selection_ = select((_tensor(X), numbers), len(classes), methods=self.methods, grid=self.grid)
-        self._start(classes, self.selection_.choice.method, **self.selection_.choice.settings)
+        self._start(classes, self.selection_.choice.mapping, **self.selection_.choice.settings)
         return self._learn(X, numbers)
 
 

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from reprogram.mappings.base import Affine, LinearMapping
+from reprogram.mappings.affine import Affine
+from reprogram.mappings.linear import LinearMapping
 from reprogram.statistics.base import Statistics
 
 

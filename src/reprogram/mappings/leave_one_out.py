@@ -1,6 +1,7 @@
 """Exact leave-one-out scores: what each sample would get from the mapping estimated without it, for little more than a pass.
 
-Taking a sample out of J touches only the K rows of its own source labels, and out of a covariance only one direction.
+Taking a sample out of J touches only the K rows of its own source labels, and out of a covariance only one direction. The
+numbers in the comments are those of the equations in docs/leave-one-out.md, where they are derived.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ def normalised_without(logits: Tensor, moments: tuple[Tensor, Tensor] | None, n:
 
 def bayes_without(
     statistics: JointStatistics,
-    spoken: tuple[Tensor, Tensor],
+    evidence: tuple[Tensor, Tensor],
     targets: Tensor,
     smoothing: float,
     inputs: Sequence[Tensor],
@@ -44,8 +45,8 @@ def bayes_without(
     """BLM's or BLM+'s target logits of counted samples, each by the ω of all the other samples.
 
     Args:
-        statistics: J of all samples, these among them.
-        spoken: `statistics.evidence(logits)` of some of the samples.
+        statistics: J of all samples, these among them, without weights.
+        evidence: `statistics.evidence(logits)` of some of the samples.
         targets: (N,) their labels.
         smoothing: λ.
         inputs: their logits (N, k_S) float64, in as many variants of `normalised_without` as are to be scored.
@@ -53,26 +54,26 @@ def bayes_without(
     Returns:
         For each variant, (N, k_T) float64 target logits, equal to those of `bayes` on the statistics without the sample.
     """
-    evidence = statistics.matrix.double()
-    rows = evidence.sum(1)
+    joint = statistics.matrix.double()
+    rows = joint.sum(1)
     inverse = _inverse(rows + smoothing)
-    conditional = evidence * inverse[:, None]
-    labels, added = spoken[0], spoken[1].double()
+    conditional = joint * inverse[:, None]
+    labels, added = evidence[0], evidence[1].double()
     left = rows[labels] - added
-    left = left.where(left > rows[labels] * 2.0**-40, 0)  # only this sample had spoken for the label
+    left = left.where(left > rows[labels] * 2.0**-40, 0)  # the sample was the label's only evidence
     inverse_left = _inverse(left + smoothing)
-    gained = inverse_left - inverse[labels]  # the rows of the sample's labels are divided by less
-    lost = added * inverse_left  # and its own class has less in them
+    gained = inverse_left - inverse[labels]  # (2): the rows of the sample's labels are divided by less
+    lost = added * inverse_left  # (2): and its own class has less in them
     own = torch.arange(len(targets), device=targets.device), targets
-    mass = conditional.sum(0) + _gathered(labels, gained, evidence)
+    mass = conditional.sum(0) + _gathered(labels, gained, joint)  # (3), the denominator
     mass[own] -= lost.sum(1)
     empty = (statistics.samples <= 0).expand_as(mass).clone()
     empty[own] = statistics.samples[targets] <= 1
     scores = []
     for variant in inputs:
-        speaking = variant.gather(1, labels)
-        total = (variant @ conditional).add_(_gathered(labels, gained * speaking, evidence))
-        total[own] -= (lost * speaking).sum(1)
+        of_labels = variant.gather(1, labels)
+        total = (variant @ conditional).add_(_gathered(labels, gained * of_labels, joint))  # (3), the numerator
+        total[own] -= (lost * of_labels).sum(1)
         total /= mass.where(~empty, 1)
         scores.append(torch.where(empty, variant.mean(1, keepdim=True), total) if bool(empty.any()) else total)
     return scores
@@ -84,7 +85,7 @@ def gaussian_without(
     """The Gaussian mapping's target logits of counted samples, each by the densities of all the other samples.
 
     Args:
-        fit: of the statistics of all samples, these among them.
+        fit: of the statistics of all samples, these among them, without weights.
         logits: (N, k_S) of some of the samples, in the coordinates of the statistics.
         targets: (N,) their labels.
         shrinkage: ρ, or "oas", which is computed anew without each sample.
@@ -93,65 +94,88 @@ def gaussian_without(
     Returns:
         (N, k_T) float64 target logits, equal to those of `gaussian` on the statistics without the sample.
     """
-    n, size = float(fit.samples.sum()), len(fit.scatter)
-    means, own = fit.means, (torch.arange(len(targets), device=targets.device), targets)
-    point = (logits.double() - fit.mean) @ fit.basis
-    mean_own, of_class = means.T[targets], fit.samples[targets]
-    alone = of_class <= 1
-    away = point - mean_own
-    away[alone] = 0
-    others = (of_class - 1).clamp_min(1)
-    weight = torch.where(alone, 0.0, of_class / others)  # scatter without the sample = scatter − weight · away awayᵀ
-    present = (fit.samples > 0).expand(len(targets), -1).clone()
-    present[own] = ~alone
-    freedom = (n - 1 - present.sum(1).double()).clamp_min(1.0)
-    length = away.square().sum(1)
-    trace = (fit.scatter.sum() - weight * length).clamp_min(0)
-    flat = trace <= fit.scatter.sum() * 2.0**-40  # nothing is left that spreads within a class
+    rest = _Rest(fit, (logits.double() - fit.mean) @ fit.basis, targets)
+    scale, floor = _shrunk(rest, shrinkage)
+    inverse = 1 / (scale[:, None] * fit.scatter + floor[:, None])  # (10): D⁻¹, (N, k_S)
+
+    # (11): uᵀΣ⁻¹v = uᵀD⁻¹v + gain · (uᵀD⁻¹d)(dᵀD⁻¹v), for all pairs of the sample and the class means
+    along = rest.deviation * inverse
+    removed = scale * rest.factor
+    gain = removed / (1 - removed * (rest.deviation * along).sum(1)).clamp_min(1e-12)
+    weighted = rest.sample * inverse
+    sample_along = (rest.sample * along).sum(1)
+    means_along = rest.with_own(along @ fit.means, (rest.own_mean * along).sum(1))
+    cross = rest.with_own(weighted @ fit.means, (rest.own_mean * weighted).sum(1))  # a_t
+    cross = cross + gain[:, None] * sample_along[:, None] * means_along
+    norms = rest.with_own(inverse @ fit.means.square(), (inverse * rest.own_mean.square()).sum(1))  # b_t
+    norms = norms + gain[:, None] * means_along.square()
+    length = ((rest.sample * weighted).sum(1) + gain * sample_along**2)[:, None]  # ℓ
+
+    # (12): everything is measured from the mean of the others
+    step = 1 / max(rest.n - 1, 1)
+    bias = -(norms + 2 * step * cross + step**2 * length) / 2
+    scores = (1 + step) * (cross + step * length) + bias
+    average = (bias * rest.present).sum(1) / rest.present.sum(1).clamp_min(1)
+    scores = scores.where(rest.present, average[:, None])
+    return scores + log_priors(rest.with_own(fit.samples, rest.others)) if priors else scores
+
+
+class _Rest:
+    """What is left of the statistics without each of N samples, in the coordinates of the fit.
+
+    Attributes:
+        n: how many samples there are, the one that is left out among them.
+        sample: (N, k_S) x, the samples themselves, less the mean of all.
+        others: (N,) n_y − 1, how many other samples the sample's class has.
+        own_mean: (N, k_S) the mean of those (5); 0 if there are none.
+        deviation: (N, k_S) d, the sample less the mean of its class, itself included; 0 if it is alone.
+        factor: (N,) n_y / (n_y − 1) of (6); 0 if it is alone.
+        present: (N, k_T) whether a class has any other sample.
+        freedom: (N,) ν of (7).
+    """
+
+    def __init__(self, fit: GaussianFit, sample: Tensor, targets: Tensor) -> None:
+        self.fit, self.sample, self.n = fit, sample, float(fit.samples.sum())
+        self._own = torch.arange(len(targets), device=targets.device), targets
+        mean = fit.means.T[targets]
+        self.others = fit.samples[targets] - 1
+        alone = self.others < 1
+        left = self.others.where(~alone, 1)
+        self.deviation = (sample - mean).masked_fill(alone[:, None], 0)
+        self.own_mean = (mean - self.deviation / left[:, None]).masked_fill(alone[:, None], 0)  # (5)
+        self.factor = torch.where(alone, 0.0, (self.others + 1) / left)
+        self.present = self.with_own(fit.samples > 0, ~alone)
+        self.freedom = (self.n - 1 - self.present.sum(1).double()).clamp_min(1.0)  # (7)
+
+    def with_own(self, table: Tensor, own: Tensor) -> Tensor:
+        """A table (N, k_T), or one row for all, with other values (N,) for each sample's own class."""
+        result = table.expand(len(own), -1).clone()
+        result[self._own] = own
+        return result
+
+    def spread_of_means(self) -> Tensor:
+        """(9): the mean variance of the class means about the mean of all, or 1 if there is none, (N,)."""
+        fit, left = self.fit, max(self.n - 1, 1)
+        own_before = fit.means.T[self._own[1]].square().sum(1)
+        about = (fit.means.square() * fit.samples).sum()
+        squares = about - (self.others + 1) * own_before + self.others * self.own_mean.square().sum(1)
+        spread = squares - self.sample.square().sum(1) / left
+        return torch.where(spread > 1e-12 * about, spread / left / len(fit.scatter), 1.0)
+
+
+def _shrunk(rest: _Rest, shrinkage: Shrinkage) -> tuple[Tensor, Tensor]:
+    """Σ without each sample as scale · W + floor · I, both (N,): (8), or (9) where nothing spreads within a class."""
+    scatter, size = rest.fit.scatter, len(rest.fit.scatter)
+    squares = rest.deviation.square()
+    removed = rest.factor * squares.sum(1)
+    trace = (scatter.sum() - removed).clamp_min(0)
+    rho = torch.full_like(trace, 1.0 if shrinkage == "oas" else float(shrinkage))
     if shrinkage == "oas":
-        of_square = fit.scatter.square().sum() - 2 * weight * (away.square() @ fit.scatter) + (weight * length) ** 2
-        rho = oas(trace, of_square, freedom, size)
-    else:
-        rho = torch.full_like(trace, float(shrinkage))
-    kept, floor = (1 - rho) / freedom, rho * trace / size / freedom
-    kept, floor = kept.where(~flat, 0), floor.where(~flat, _spread(fit, point, mean_own, others, alone, n))
-    precision = 1 / (kept[:, None] * fit.scatter + floor[:, None])
-
-    # xᵀΣ⁻¹m and mᵀΣ⁻¹m for all classes, first with the diagonal, then with the one direction that was taken out
-    towards, between = (point * precision) @ means, precision @ means.square()
-    along = (away * precision) @ means
-    pull = kept * weight / (1 - kept * weight * (away.square() * precision).sum(1)).clamp_min(1e-12)
-    own_mean = mean_own - torch.where(alone[:, None], mean_own, away / others[:, None])
-    towards[own] = (point * precision * own_mean).sum(1)
-    between[own] = (precision * own_mean.square()).sum(1)
-    along[own] = (away * precision * own_mean).sum(1)
-    point_along = (away * precision * point).sum(1)
-    towards = towards + pull[:, None] * along * point_along[:, None]
-    between = between + pull[:, None] * along.square()
-    lengths = (precision * point.square()).sum(1) + pull * point_along**2
-
-    # everything is measured from the mean of the others, m' = −point / (n − 1) in these coordinates
-    step = 1 / max(n - 1, 1)
-    bias = -(between + 2 * step * towards + step**2 * lengths[:, None]) / 2
-    scores = (1 + step) * (towards + step * lengths[:, None]) + bias
-    average = (bias * present).sum(1) / present.sum(1).clamp_min(1)
-    scores = scores.where(present, average[:, None])
-    if priors:
-        counts = fit.samples.expand_as(scores).clone()
-        counts[own] -= 1
-        scores = scores + torch.stack([log_priors(row) for row in counts])
-    return scores
-
-
-def _spread(fit: GaussianFit, point: Tensor, mean_own: Tensor, others: Tensor, alone: Tensor, n: float) -> Tensor:
-    """The mean variance of the class means about the mean of all, without each sample, or 1 if there is none: (N,)."""
-    about = (fit.means.square() * fit.samples).sum()
-    own = mean_own - torch.where(alone[:, None], mean_own, (point - mean_own) / others[:, None])
-    changed = about - (others + 1).where(~alone, 1) * mean_own.square().sum(1)
-    changed = changed + torch.where(alone, 0.0, others * own.square().sum(1))
-    left = max(n - 1, 1)
-    spread = changed - point.square().sum(1) / left
-    return torch.where(spread > 1e-12 * about, spread / left / len(fit.scatter), 1.0)
+        trace_of_square = scatter.square().sum() - 2 * rest.factor * (squares @ scatter) + removed**2
+        rho = oas(trace, trace_of_square, rest.freedom, size)
+    scale, floor = (1 - rho) / rest.freedom, rho * trace / size / rest.freedom
+    flat = trace <= scatter.sum() * 2.0**-40
+    return scale.where(~flat, 0), floor.where(~flat, rest.spread_of_means())
 
 
 def _inverse(values: Tensor) -> Tensor:

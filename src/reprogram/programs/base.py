@@ -66,9 +66,25 @@ class Program(nn.Module, ABC):
     def carrier(self) -> Tensor | None:
         """What θ puts on every canvas alike, (1, 3, canvas, canvas): its gradient is that of the canvases, added up.
 
-        None for a program that cannot say it: then gradients go through the canvases.
+        None for a program that cannot say it: then gradients go through the canvases. What is said here and by `window` is
+        believed only of the class that says it: a subclass with a `place` of its own says it anew.
         """
         return None
+
+    def window(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """The rows and the columns of the canvas, from and up to, outside of which all samples have `shared_canvas`.
+
+        None for a program whose canvases may differ anywhere.
+        """
+        return None
+
+    def shared_canvas(self) -> Tensor:
+        """What all samples have outside `window`, (1, 3, canvas, canvas), normalised; without meaning inside."""
+        raise NotImplementedError
+
+    def inside(self, images: Tensor) -> Tensor:
+        """What each sample has inside `window`, normalised, (N, 3, height, width)."""
+        raise NotImplementedError
 
     @property
     def free_parameters(self) -> int:

@@ -37,17 +37,22 @@ class Padding(Program):
         """The border as pixels in [0, 1], (3, canvas, canvas), zero where the image goes."""
         return self._on_canvas(self.theta.sigmoid())
 
-    def frame(self) -> Tensor:
-        """The part of the canvas that all samples share, (1, 3, canvas, canvas), normalised; without meaning inside."""
+    @override
+    def window(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        place = (self.before, self.before + self.image_size)
+        return (place, place) if self.image_size < self.canvas else None
+
+    @override
+    def shared_canvas(self) -> Tensor:
         return self._normalise(self.border())[None]
 
+    @override
     def inside(self, images: Tensor) -> Tensor:
-        """The part of the canvas that is a sample's own, normalised, (N, 3, image_size, image_size)."""
         return self._normalise(self._sized(images))
 
     @override
     def carrier(self) -> Tensor:
-        return self.frame()
+        return self.shared_canvas()
 
     @override
     def place(self, images: Tensor) -> Tensor:

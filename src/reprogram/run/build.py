@@ -122,7 +122,7 @@ def decoding_of(config: FitConfig) -> Decoding:
 def build(config: FitConfig, frozen: Frozen, data: DataSet, chosen: Candidate | None = None) -> Reprogrammed:
     """Program, frozen model and mapping together, on the device; `config` is resolved."""
     if chosen is not None:
-        name, settings = chosen.method, chosen.settings
+        name, settings = chosen.mapping, chosen.settings
     elif config.mapping == AUTO:
         name, settings = _BEFORE_THE_CHOICE, {}
     else:

@@ -6,14 +6,15 @@ own fields, all in one flat table. Only what was given counts as given: everythi
 
 from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, model_validator
 
 from reprogram.errors import ReprogramError, unknown
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.programs.registry import PROGRAMS
 from reprogram.registry import SettingsRegistry
+from reprogram.settings import Spell, spelled
 from reprogram.sources.registry import SOURCES, find_source
-from reprogram.training.settings import TrainingSettings
+from reprogram.training.settings import RESOLVED, TrainingSettings
 
 #: Who owns the settings that a configuration holds beside its own fields.
 OWNERS: dict[str, SettingsRegistry[Any]] = {"mapping": MAPPINGS, "program": PROGRAMS, "source": SOURCES}
@@ -32,9 +33,16 @@ class FitConfig(TrainingSettings):
     data: str = Field("digits", description="A folder, table, array file or named set; see `reprogram datasets`.")
     data_root: str = Field("data", description="Folder that holds paper: and torchvision: data sets.")
     download: bool = Field(False, description="Let torchvision: data sets be downloaded into --data-root.")
-    program: str = Field("padding", description="Program on the input; by default the one that suits the model.")
-    mapping: str = Field("blm+", description="Label mapping; auto chooses one.")
-    canvas: int = Field(224, ge=8, description="Side of the square that the model receives; by default its own input size.")
+    program: str = Field(
+        "padding", description="Program on the input, by default the one that suits the model.", json_schema_extra=RESOLVED
+    )
+    mapping: str = Field("blm+", description="Label mapping.")
+    canvas: int = Field(
+        224,
+        ge=8,
+        description="Side of the square that the model receives; by default its own input size.",
+        json_schema_extra=RESOLVED,
+    )
     protocol: Literal["default", "paper"] = Field(
         "default",
         description="Defaults: sensible ones, or the paper's (200 epochs, its batch sizes and flips, lr 0.01, a pass for "
@@ -50,8 +58,9 @@ class FitConfig(TrainingSettings):
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps ...")
 
     @model_validator(mode="after")
-    def _known_settings(self) -> Self:
+    def _known_settings(self, info: ValidationInfo) -> Self:
         """Every further name must be a setting of this run's mapping, program or source; its value must be possible."""
+        spell: Spell = (info.context or {}).get("spell", spelled)
         if self.mapping != AUTO and self.mapping not in MAPPINGS:
             raise unknown("mapping", self.mapping, (*MAPPINGS, AUTO))
         for name, value in self.extras.items():
@@ -61,10 +70,10 @@ class FitConfig(TrainingSettings):
                 raise unknown("setting", name, sorted(known))
             if owner == "mapping" and self.mapping == AUTO and value is not None:
                 raise ReprogramError(
-                    f"{name} = {value} was given, but mapping auto chooses it; leave it out, or name a mapping"
+                    f"{spell(name, value)} was given, but mapping auto chooses it; leave it out, or name a mapping"
                 )
         for part in OWNERS:
-            self.options(part)
+            self.options(part, spell)
         return self
 
     @property
@@ -77,7 +86,7 @@ class FitConfig(TrainingSettings):
         """What was said: fields and further settings, without those that were left to the defaults."""
         return {name: getattr(self, name) for name in self.model_fields_set if getattr(self, name) is not None}
 
-    def options(self, part: str) -> dict[str, Any]:
+    def options(self, part: str, spell: Spell = spelled) -> dict[str, Any]:
         """The given settings of the mapping, the program or the source, checked by their owner."""
         registry = OWNERS[part]
         given = {
@@ -87,7 +96,7 @@ class FitConfig(TrainingSettings):
         if part == "program" and "program" not in self.model_fields_set:  # the model's own; any program's settings will do
             takers = [name for name, kind in PROGRAMS.items() if set(given) <= set(kind.settings.model_fields)]
             owner = takers[0] if takers else owner
-        checked = registry.read(owner, given) if given else None
+        checked = registry.read(owner, given, spell) if given else None
         return {name: getattr(checked, name) for name in given}
 
     def training(self) -> TrainingSettings:

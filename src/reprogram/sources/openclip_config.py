@@ -59,9 +59,16 @@ def read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise ReprogramError(
             f"{str(path)!r} is not a configuration of open_clip; it needs embed_dim, vision_cfg and text_cfg"
         )
-    return checked_config(model, str(path)), _checked(
-        preprocessing, "preprocess_cfg", _PREPROCESSING, frozenset(), str(path)
-    )
+    feeding = _checked(preprocessing, "preprocess_cfg", _PREPROCESSING, frozenset(), str(path))
+    for key in ("mean", "std"):
+        value = feeding.get(key)
+        if value is not None and not (
+            isinstance(value, list) and [type(item) in (int, float) for item in value] == [True] * 3
+        ):
+            raise _wrong(str(path), key, value, "a list of three numbers")
+    if feeding.get("mode", "RGB") != "RGB":
+        raise _wrong(str(path), "mode", feeding["mode"], "'RGB'")
+    return checked_config(model, str(path)), feeding
 
 
 def checked_config(model: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -19,8 +19,13 @@ def _words(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def _numbers(value: Any) -> Any:
+    """Numbers with commas between, as on the command line."""
+    return tuple(value.split(",")) if isinstance(value, str) else value
+
+
 Words = Annotated[str | tuple[str, ...], BeforeValidator(_words)]
-Channels = tuple[float, float, float]
+Channels = Annotated[tuple[float, float, float], BeforeValidator(_numbers)]
 Taker = TypeVar("Taker", bound=Settings)
 
 
@@ -50,8 +55,10 @@ class OnnxOptions(SourceOptions):
     """Of an ONNX file; what is given here goes before what the metadata of the file say."""
 
     input_size: int | None = Field(None, ge=1, description="Side of the images, for an ONNX file that leaves it open.")
-    mean: Channels | None = Field(None, description="Mean of each channel that an ONNX file expects, for pixels in [0, 1].")
-    std: Channels | None = Field(None, description="Deviation of each channel that an ONNX file expects.")
+    mean: Channels | None = Field(
+        None, description="Mean of each channel that an ONNX file expects, for pixels in [0, 1]: three numbers with commas."
+    )
+    std: Channels | None = Field(None, description="Deviation of each channel that an ONNX file expects, the same way.")
     labels: Words | None = Field(
         None,
         description="Names of an ONNX file's outputs: a file (one per line, or a JSON list), or names with commas between.",

@@ -43,7 +43,7 @@ def load_transformers(request: Request[SourceOptions]) -> Frozen:
     transformers = _import_transformers()
     try:
         with _restrained(transformers), HubAccess(not local and not request.offline), no_foreign_code(request.name):
-            _check_wrapper(transformers, request.name, where, local_files_only=local or request.offline)
+            _check_config(transformers, request.name, where, local_files_only=local or request.offline)
             config = transformers.AutoConfig.from_pretrained(where, **options)
             processor = _processor(transformers, request.name, where, options)
             labels = _labels(config)
@@ -115,11 +115,31 @@ def _restrained(transformers: ModuleType) -> Iterator[None]:
             os.environ[_NO_CONVERSION] = conversion
 
 
-def _check_wrapper(transformers: ModuleType, name: str, where: str, **options: Any) -> None:
-    """Refuse a wrapper of timm that asks timm for anything but an architecture and its sizes, such as a pickled file."""
+def _check_config(transformers: ModuleType, name: str, where: str, **options: Any) -> None:
+    """Refuse a configuration that asks for compiled kernels, or timm for more than an architecture and its sizes."""
     config, _ = transformers.PreTrainedConfig.get_config_dict(where, **options)
-    if config.get("model_type") != "timm_wrapper":
-        return
+    for key, value in _settings(config):
+        if key.endswith("_implementation") and isinstance(value, str) and "/" in value:
+            raise ReprogramError(
+                f"{name} asks for {key} = {value!r}, which is code from the Hub and is never run; take it out of its "
+                "config.json"
+            )
+    if config.get("model_type") == "timm_wrapper":
+        _check_wrapper(config, name)
+
+
+def _settings(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """All settings in a configuration and its parts; what is inside a table also counts as of the table's name."""
+    for inner, value in config.items():
+        yield inner, value
+        if isinstance(value, dict):
+            yield from _settings(value, inner)
+        elif key:
+            yield key, value
+
+
+def _check_wrapper(config: dict[str, Any], name: str) -> None:
+    """Refuse a wrapper of timm that asks timm for anything but an architecture and its sizes, such as a pickled file."""
     architecture, asked = config.get("architecture", "resnet50"), config.get("model_args") or {}
     if not isinstance(architecture, str) or not _WRAPPED_NAME.fullmatch(architecture):
         raise ReprogramError(

@@ -170,17 +170,7 @@ class Statistics(nn.Module, ABC):
         return logits.to(self.samples.device)
 
     def _checked_targets(self, targets: Tensor, count: int) -> Tensor:
-        if targets.shape != (count,) or targets.is_floating_point():
-            raise ReprogramError(
-                f"targets are {targets.dtype} of shape {tuple(targets.shape)}, but {count} integer labels are expected"
-            )
-        targets = targets.to(self.samples.device, torch.int64)
-        if count and not (int(targets.min()) >= 0 and int(targets.max()) < self.k_target):
-            raise ReprogramError(
-                f"target labels from {int(targets.min())} to {int(targets.max())} were given, "
-                f"but 0 to {self.k_target - 1} is expected; k_T counts all classes, also absent ones"
-            )
-        return targets
+        return checked_targets(targets.to(self.samples.device), count, self.k_target)
 
     def _checked_weights(self, weights: Tensor | None, count: int, weighted: bool) -> Tensor | None:
         if weights is None:
@@ -210,6 +200,21 @@ class Statistics(nn.Module, ABC):
             for name, part in list(self.named_buffers()):
                 setattr(self, name, part.to(device))
         return self
+
+
+def checked_targets(targets: Tensor, count: int, k_target: int) -> Tensor:
+    """Labels of any integer type as int64, or an error unless these are `count` labels below `k_target`."""
+    if targets.shape != (count,) or targets.is_floating_point():
+        raise ReprogramError(
+            f"targets are {targets.dtype} of shape {tuple(targets.shape)}, but {count} integer labels are expected"
+        )
+    targets = targets.long()
+    if count and not (int(targets.min()) >= 0 and int(targets.max()) < k_target):
+        raise ReprogramError(
+            f"target labels from {int(targets.min())} to {int(targets.max())} were given, "
+            f"but 0 to {k_target - 1} is expected; k_T counts all classes, also absent ones"
+        )
+    return targets
 
 
 def _of_additions(samples: Tensor, counted: Tensor) -> Tensor:

@@ -110,9 +110,10 @@ class GaussianStatistics(Statistics):
         total = before + found
         share = (before / total.where(total > 0, 1)).sqrt()
         centre = added * ((1 - share) / found.where(found > 0, 1))[:, None]
-        centre += sums * (share / before.where(before > 0, 1))[:, None]
-        about = logits - centre[members]
-        self.within.addmm_((about if weights is None else about * weights[:, None]).T, about)
+        centre.addcmul_(sums, (share / before.where(before > 0, 1))[:, None])
+        about = centre[members]
+        torch.sub(logits, about, out=about)
+        self._add_products(about if weights is None else about * weights[:, None], about)
         self.sums.T[classes] = sums.add_(added)
         self._count(targets, weights)
         squares = None if weights is None else weights.square()
@@ -172,6 +173,13 @@ class GaussianStatistics(Statistics):
         away = _means(*mine) - _means(self.samples, self.sums)  # of this process's class means from those of all
         self.within.addmm_(away * mine[0], away.T)
         torch.distributed.all_reduce(self.within, group=group)
+
+    def _add_products(self, weighted: Tensor, rows: Tensor) -> None:
+        """Add Σ w z zᵀ of rows (N, k_S) to the scatter; it is symmetric, so a quarter of the products is a copy."""
+        half = self.k_source // 2
+        self.within[:half].addmm_(weighted[:, :half].T, rows)
+        self.within[half:, half:].addmm_(weighted[:, half:].T, rows[:, half:])
+        self.within[half:, :half] = self.within[:half, half:].T
 
     def _empty(self, k_target: int) -> Self:
         digest = self.config().get("span_digest")

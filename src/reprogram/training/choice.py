@@ -1,7 +1,7 @@
-"""The choice of a mapping by the logits of the training images, before anything is trained."""
+"""The choice of a mapping for a model and its training images, before anything is trained."""
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +20,32 @@ def select_mapping(
     model: Reprogrammed,
     train: Split,
     *,
-    batch_size: int = 256,
+    methods: Sequence[str] | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    batch_size: int = 64,
     precision: Precision = "fp32",
     progress: Progress | None = None,
-    **grid: Any,
 ) -> Selection:
     """Choose a mapping for a model by the logits of its training images under the program as it is now.
 
     The logits, or the features that they are a linear function of, are kept on disk for the time of the choice, so that
-    their number does not matter; `grid` goes to `select`.
+    their number does not matter.
+
+    Args:
+        model: its program and frozen model make the logits.
+        train: the images.
+        methods: which mappings to try; see `select`, also for `grid`.
+        grid: the values to try.
+        batch_size: images that go through the model at once.
+        precision: of the frozen model.
+        progress: who is told how far it is.
     """
     with tempfile.TemporaryDirectory(prefix="reprogram-") as folder:
         start, kept, size = 0, np.empty((0, 0)), max(1, min(2048, (1 << 22) // model.frozen.k_source))
-        passes = source_features(
-            model, train, batch_size=batch_size, precision=precision, progress=progress, what="choosing the mapping"
-        )
-        for values, _ in passes:
+        what = "choosing the mapping"
+        for values, _ in source_features(
+            model, train, batch_size=batch_size, precision=precision, progress=progress, what=what
+        ):
             if not start:
                 shape = (len(train), values.shape[1])
                 kept = np.memmap(Path(folder) / "features", dtype=np.float32, mode="w+", shape=shape)
@@ -48,4 +58,11 @@ def select_mapping(
                 yield model.frozen.from_features(values.to(model.device)).cpu(), train.labels[start : start + size]
 
         span = model.frozen.span
-        return select(blocks, len(model.classes), span=None if span is None else span.cpu(), **grid)
+        return select(
+            blocks,
+            len(model.classes),
+            methods=methods,
+            grid=grid,
+            span=None if span is None else span.cpu(),
+            log_probabilities=model.frozen.log_probabilities,
+        )

@@ -1,6 +1,6 @@
 """The numbers that a training depends on, checked and documented; the command line's flags are these fields."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -9,6 +9,10 @@ from reprogram.settings import Settings
 
 Optimizer = Literal["adam", "sgd"]
 Schedule = Literal["multistep", "cosine", "constant"]
+
+
+#: For a field's `json_schema_extra`: its default depends on the model or the data, so no number is told in help texts.
+RESOLVED: dict[str, Any] = {"resolved": True}
 
 
 class TrainingSettings(Settings):
@@ -23,7 +27,12 @@ class TrainingSettings(Settings):
     schedule: Schedule = Field(
         "multistep", description="Learning rate: ×0.1 at 50 % and 72 % of the epochs, cosine over all steps, or constant."
     )
-    augment: Augment = Field("none", description="Training images: as they are, random crop, or flip (crop and mirroring).")
+    augment: Augment = Field(
+        "none",
+        description="Training images: as they are, random crop, or flip (crop and mirroring); `reprogram fit` chooses by "
+        "program and data.",
+        json_schema_extra=RESOLVED,
+    )
     mapping_lr: float = Field(0.1, gt=0, description="Learning rate of the learned mappings' own Adam.")
     seed: int = Field(0, ge=0, description="The run is a function of its settings and this number.")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(

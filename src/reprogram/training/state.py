@@ -108,12 +108,13 @@ class FitState:
 
     def count(self, gathered: list[Statistics], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
         """Add a batch to the statistics of its folds."""
+        probabilities = self.model.frozen.log_probabilities
         for fold, statistics in enumerate(gathered):
             if self.folds is None:
-                statistics.update(logits, labels)
+                statistics.update(logits, labels, log_probabilities=probabilities)
             else:
                 chosen = (self.folds[indices] == fold).nonzero().flatten().to(logits.device)
-                statistics.update(logits[chosen], labels[chosen])
+                statistics.update(logits[chosen], labels[chosen], log_probabilities=probabilities)
 
     def set_learning_rate(self, epoch: int, step: int) -> None:
         """Follow the schedule."""
@@ -181,14 +182,29 @@ class FitState:
         write_checkpoint(path, tensors, self.optimizers, header)
 
     def restore(self, path: Path, origin: dict[str, Any]) -> None:
-        """Continue from a checkpoint, if that has the same origin."""
-        found = read_tensors(path, "checkpoint")[1].get("origin", {})
+        """Continue from a checkpoint, if that has the same origin and no more epochs."""
+        try:
+            self._restore(path, origin)
+        except ReprogramError:
+            raise
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+            raise ReprogramError(
+                f"the parts of checkpoint {str(path)!r} do not fit together; take it from a backup, or start anew elsewhere"
+            ) from None
+
+    def _restore(self, path: Path, origin: dict[str, Any]) -> None:
+        header = read_tensors(path, "checkpoint")[1]
         for what, value in origin.items():
-            if found.get(what) != value:
+            if header["origin"].get(what) != value:
                 raise ReprogramError(
-                    f"checkpoint {str(path)!r} was made with {_difference(what, found.get(what), value)}; "
+                    f"checkpoint {str(path)!r} was made with {_difference(what, header['origin'].get(what), value)}; "
                     "continue it as it was, or start anew elsewhere"
                 )
+        if len(header["records"]) > self.epochs:
+            raise ReprogramError(
+                f"checkpoint {str(path)!r} has {len(header['records'])} epochs already, but epochs = {self.epochs} was given; "
+                "give as many or more, or start anew elsewhere"
+            )
         tensors, header = read_checkpoint(path, self.optimizers)
 
         def part(name: str) -> dict[str, Tensor]:

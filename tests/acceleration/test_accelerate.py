@@ -15,12 +15,12 @@ from reprogram import (
     Reprogrammed,
     Resize,
     Watermark,
-    acceleration,
     evaluate,
     fit,
     make_mapping,
 )
 from reprogram.acceleration.accelerate import accelerate
+from reprogram.acceleration.folding import fold_batch_norm
 from reprogram.programs.base import Program
 from reprogram.training.evaluation import choose_precision
 
@@ -87,7 +87,7 @@ def test_a_module_that_cannot_be_exported_runs_as_it_is():
 
 
 def test_folding_that_changes_the_numbers_is_not_used(frozen, monkeypatch):
-    honest = acceleration.fold_batch_norm
+    honest = fold_batch_norm
 
     def wrong(network):
         folded = honest(network)
@@ -95,7 +95,7 @@ def test_folding_that_changes_the_numbers_is_not_used(frozen, monkeypatch):
             network.weights[node] = weight * 1.01
         return folded
 
-    monkeypatch.setattr(acceleration, "fold_batch_norm", wrong)
+    monkeypatch.setattr("reprogram.acceleration.accelerate.fold_batch_norm", wrong)
     accelerated = accelerate(frozen, Padding(64, 12))
     assert accelerated.folded == 0
     assert "gave other numbers" in accelerated.describe()

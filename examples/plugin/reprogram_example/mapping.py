@@ -1,0 +1,33 @@
+"""A mapping: statistics become ω."""
+
+from torch import Tensor
+
+from reprogram.mappings import LinearMapping
+from reprogram.statistics import JointStatistics, Statistics
+from reprogram_example.registration import ShareSettings
+
+
+class ShareMapping(LinearMapping):
+    """ω[s, t] ∝ p(best source label s | class t) ** power: like BLM, but without asking how usual a label is.
+
+    Every column sums to 1; a class that was never seen keeps the uniform column that it starts with.
+    """
+
+    settings: ShareSettings
+
+    def empty_statistics(self) -> Statistics:
+        """Counts of (best source label, class)."""
+        normalised = self.settings.normalize != "none"
+        return JointStatistics.counts(self.k_source, self.k_target, moments=normalised, weighted=self.weighted)
+
+    def rule(self, statistics: Statistics) -> Tensor:
+        """ω (k_S, k_T) of these counts."""
+        assert isinstance(statistics, JointStatistics)
+        evidence = statistics.matrix.double() ** self.settings.power
+        total = evidence.sum(0)
+        return (evidence / total.where(total > 0, 1)).where(total > 0, self.first_weights().to(evidence))
+
+    @property
+    def takes_answers(self) -> bool:
+        """The best label of an answer is enough, unless logits shall be normalised."""
+        return self.settings.normalize == "none"

@@ -1,0 +1,124 @@
+"""A first, cheap look at shards: how many rows, which labels, which form; what everything after it depends on."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reprogram.answers.holdout import test_rows
+from reprogram.answers.parallel import Workers
+from reprogram.answers.shards import read_blocks
+from reprogram.errors import ReprogramError
+from reprogram.progress import Progress, Sized
+
+
+@dataclass
+class Survey:
+    """What one shard, or several together, hold: the same whatever the sharding.
+
+    Attributes:
+        path: the first shard.
+        rows: how many rows.
+        labels: how many rows each target label has, by its text.
+        k_source: how many logits a row has; None for top-K answers.
+        columns: the source labels that the files give their logits.
+        vocabulary: the source labels of all top-K answers.
+        longest: how many labels the longest of them names.
+        highest_score: the largest score of all top-K answers.
+        test_rows: how many rows name the split `test`.
+        starts: the number of each shard's first row among all rows.
+    """
+
+    path: Path
+    rows: int = 0
+    labels: dict[str, int] = field(default_factory=dict)
+    k_source: int | None = None
+    columns: tuple[str, ...] | None = None
+    vocabulary: set[str] = field(default_factory=set)
+    longest: int = 0
+    highest_score: float = 0.0
+    test_rows: int = 0
+    starts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def form(self) -> str:
+        """What the rows are, in words."""
+        return "top-K answers" if self.k_source is None else f"{self.k_source} logits per row"
+
+    def merge(self, other: "Survey") -> None:
+        """Add another shard, which must hold answers of the same form."""
+        if not other.rows:
+            return
+        if not self.rows:
+            self.__dict__.update(other.__dict__)
+            return
+        if self.form != other.form:
+            raise ReprogramError(
+                f"shard {str(self.path)!r} holds {self.form}, but {str(other.path)!r} holds {other.form}; "
+                "give shards of one model"
+            )
+        if set(self.columns or ()) != set(other.columns or ()):
+            raise ReprogramError(
+                f"shards {str(self.path)!r} and {str(other.path)!r} name different source labels; give shards of one model"
+            )
+        self.rows += other.rows
+        self.test_rows += other.test_rows
+        self.vocabulary |= other.vocabulary
+        self.longest = max(self.longest, other.longest)
+        self.highest_score = max(self.highest_score, other.highest_score)
+        for label, count in other.labels.items():
+            self.labels[label] = self.labels.get(label, 0) + count
+
+
+def survey_shards(
+    shards: Sequence[Path], workers: Workers, progress: Progress, checksums: Mapping[str, str] | None = None
+) -> Survey:
+    """Look at all shards.
+
+    Args:
+        shards: the files.
+        workers: who looks at them.
+        progress: where to show progress.
+        checksums: SHA-256 of the files by name, where it is known what they should hold.
+    """
+    found, starts = Survey(shards[0]), {}
+    parts = Sized(workers.map(survey_shard, dict(checksums or {}), shards), len(shards))
+    for path, part in zip(shards, progress.track(parts, "looking at the shards"), strict=True):
+        starts[str(path)] = found.rows
+        found.merge(part)
+    found.starts = starts
+    if not found.rows:
+        raise ReprogramError(f"the {len(shards)} shards from {str(shards[0])!r} on hold no row; check the files")
+    return found
+
+
+def survey_shard(checksums: Mapping[str, str], path: Path) -> Survey:
+    """Look at one shard: labels, form and vocabulary, without the logits."""
+    if path.name in checksums and sha256(path) != checksums[path.name]:
+        raise ReprogramError(
+            f"shard {str(path)!r} is not as it was written (its checksum differs from the manifest's); write it again with "
+            "the same reprogram logits command"
+        )
+    survey = Survey(path)
+    for block in read_blocks(path, logits=False):
+        survey.rows += block.rows
+        survey.k_source, survey.columns = block.k_source, block.columns
+        for row, label in enumerate(block.labels or [""]):
+            if not label:
+                raise ReprogramError(
+                    f"{block.place(row)} has no label, but a mapping is fitted to labels; add the column label"
+                )
+            survey.labels[label] = survey.labels.get(label, 0) + 1
+        for names in block.top_labels or ():
+            survey.vocabulary.update(names)
+            survey.longest = max(survey.longest, len(names))
+        highest = max((score for scores in block.top_scores or () for score in scores if score == score), default=0.0)
+        survey.highest_score = max(survey.highest_score, highest)
+        survey.test_rows += int(test_rows(block).sum())
+    return survey
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,43 @@
+"""What every mapping is in the end: an affine function of the source logits."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Target logits = ((z − shift) / scale) · ω + bias, where each part but ω may be left out."""
+
+    omega: Tensor
+    shift: Tensor | None = None
+    scale: Tensor | None = None
+    bias: Tensor | None = None
+
+    def normalised(self, logits: Tensor) -> Tensor:
+        """What ω is multiplied with: source logits (N, k_S), centred and scaled, in ω's precision."""
+        logits = logits.to(self.omega.dtype)
+        if self.shift is not None:
+            logits = logits - self.shift
+        return logits if self.scale is None else logits / self.scale
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Map source logits (N, k_S) in any precision to target logits (N, k_T) in ω's precision."""
+        with torch.autocast(logits.device.type, enabled=False):
+            product = self.normalised(logits) @ self.omega
+            return product if self.bias is None else product + self.bias
+
+    def to(self, place: torch.device | torch.dtype) -> "Affine":
+        """The same on another device or in another precision."""
+        parts = (self.omega, self.shift, self.scale, self.bias)
+        return Affine(*(None if part is None else part.to(place) for part in parts))  # type: ignore[arg-type]
+
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """W (k_S, k_T) and b (k_T,), with target logits = z·W + b: what can be folded into a model's last layer."""
+        whole = self.to(torch.float64)
+        weight = whole.omega if whole.scale is None else whole.omega / whole.scale[:, None]
+        offset = weight.new_zeros(weight.shape[1]) if whole.bias is None else whole.bias
+        if whole.shift is not None:
+            offset = offset - whole.shift @ weight
+        return weight.float(), offset.float()

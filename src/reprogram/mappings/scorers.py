@@ -1,0 +1,279 @@
+"""How `auto` judges mappings: for each family a scorer, which scores samples by mappings that were not estimated from them.
+
+A scorer sees all samples twice. In the first pass it gathers what its candidates are made of, in the second it scores each
+sample by every candidate as that would be without the sample (leave-one-out), or without the sample's fold. It keeps sums,
+never samples. To let `auto` choose a mapping of your own, write a subclass of `Scorer` and name it when you register the
+mapping.
+"""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from typing_extensions import override
+
+from reprogram.errors import ignore_evidence_warnings
+from reprogram.mappings.assignment import one_to_one
+from reprogram.mappings.gaussians import GaussianFit
+from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
+from reprogram.mappings.registry import MAPPINGS, Family
+from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
+from reprogram.statistics.joint import JointStatistics, mean_and_deviation, top_count
+
+FOLDS = 5
+LEAVE_ONE_OUT = "leave-one-out"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A mapping that could be chosen, by the name and the settings that `make_mapping` takes."""
+
+    mapping: str
+    settings: dict[str, Any]
+
+    def __str__(self) -> str:
+        """`blm+ (smoothing 1, top_ratio 0.15)`."""
+        described = ", ".join(
+            f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in self.settings.items()
+        )
+        return f"{self.mapping} ({described})" if described else self.mapping
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"mapping": self.mapping, **self.settings}
+
+
+class Scorer(ABC):
+    """Judges the candidates of one family: one for each combination of the values in the grid.
+
+    Args:
+        family: the mapping and its settings.
+        k_source: the number of source labels.
+        k_target: the number of classes, also of absent ones.
+        grid: the values to try of each setting in `judges`; those that are left out stay at their defaults.
+        span: (k_S, r) orthonormal columns that span the logits, where the source model knows them.
+        log_probabilities: whether the logits are logarithms of probabilities (see `Statistics.update`).
+
+    Attributes:
+        judges: the settings that it can vary, the outermost first: among equal candidates the one tried first is chosen.
+        how: what its scores are, in words.
+        one_shot: whether one sample per class makes a mapping worth having; it is taken where nothing can be judged.
+        candidates: what is tried, in this order.
+        obstacle: why nothing can be tried here, in words, or None.
+    """
+
+    judges: ClassVar[tuple[str, ...]]
+    how: ClassVar[str] = LEAVE_ONE_OUT
+    one_shot: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        family: Family,
+        k_source: int,
+        k_target: int,
+        grid: Mapping[str, Sequence[Any]],
+        *,
+        span: Tensor | None = None,
+        log_probabilities: bool = False,
+    ) -> None:
+        self.family, self.k_source, self.k_target = family, k_source, k_target
+        self.span, self.log_probabilities = span, log_probabilities
+        self.grid = {name: self._worth_trying(name, grid[name]) for name in self.judges if name in grid}
+        self.obstacle = self._obstacle()
+        combinations = [] if self.obstacle else itertools.product(*self.grid.values())
+        self.candidates = [Candidate(family.name, dict(zip(self.grid, values, strict=True))) for values in combinations]
+
+    @abstractmethod
+    def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
+        """First pass: take in a block of logits (N, k_S), int64 targets (N,) and folds (N,) from 0 to `FOLDS` − 1."""
+
+    @abstractmethod
+    def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+        """Second pass: for each candidate in turn, the target logits (N, k_T) of a block of samples it does not know."""
+
+    def default(self) -> Candidate:
+        """The candidate nearest to the family's own defaults, for when nothing can be judged."""
+        own = MAPPINGS.read(self.family.name, {})
+        settings = {
+            name: getattr(own, name) if getattr(own, name) in values else values[0] for name, values in self.grid.items()
+        }
+        return Candidate(self.family.name, settings)
+
+    def _worth_trying(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        """The values of a setting without those that make the same mapping as one before."""
+        return tuple(values)
+
+    def _obstacle(self) -> str | None:
+        return None
+
+    def _values(self, name: str) -> tuple[Any, ...]:
+        """What is tried of a setting: what the grid says, or its default alone."""
+        return self.grid.get(name, (getattr(MAPPINGS.read(self.family.name, {}), name),))
+
+
+class BayesScorer(Scorer):
+    """Of blm, by exact leave-one-out."""
+
+    judges: ClassVar[tuple[str, ...]] = ("smoothing", "normalize")
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._moments = Moments(self.k_source)
+        self._joint = [] if self.obstacle else self._statistics()
+
+    def _statistics(self) -> list[JointStatistics]:
+        return [JointStatistics.counts(self.k_source, self.k_target)]
+
+    @override
+    def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
+        self._moments.add(logits, folds)
+        for statistics in self._joint:
+            statistics.to(logits.device).update(logits, targets, log_probabilities=self.log_probabilities)
+
+    @override
+    def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+        moments, n = self._moments.of_all(), self._moments.n
+        inputs = [normalised_without(logits, moments, n, normalize) for normalize in self._values("normalize")]
+        for statistics in self._joint:
+            evidence = statistics.evidence(logits, log_probabilities=self.log_probabilities)
+            for smoothing in self._values("smoothing"):
+                yield from bayes_without(statistics, evidence, targets, smoothing, inputs)
+
+
+class TopKBayesScorer(BayesScorer):
+    """Of blm+, by exact leave-one-out."""
+
+    judges = ("top_ratio", "smoothing", "normalize")
+
+    @override
+    def _statistics(self) -> list[JointStatistics]:
+        counts = [top_count(ratio, self.k_target, self.k_source) for ratio in self._values("top_ratio")]
+        return [JointStatistics.probabilities(self.k_source, self.k_target, top_k) for top_k in counts]
+
+    @override
+    def _worth_trying(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        if name != "top_ratio":
+            return tuple(values)
+        first: dict[int, Any] = {}  # ratios with the same K are the same mapping
+        for ratio in values:
+            first.setdefault(top_count(ratio, self.k_target, self.k_source), ratio)
+        return tuple(first.values())
+
+
+class GaussianScorer(Scorer):
+    """Of gaussian, by exact leave-one-out."""
+
+    judges = ("priors", "shrinkage")
+    one_shot = True
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if self.obstacle is None:
+            self._statistics = GaussianStatistics(self._coordinates(), self.k_target, span=self.span)
+        self._fit: GaussianFit | None = None
+
+    def _coordinates(self) -> int:
+        return self.k_source if self.span is None else self.span.shape[1]
+
+    @override
+    def _obstacle(self) -> str | None:
+        too_many = self._coordinates() > LARGEST_COVARIANCE
+        return f"its covariance of {self.k_source} source labels is too large" if too_many else None
+
+    @override
+    def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
+        self._statistics.to(logits.device).update(logits, targets)
+
+    @override
+    def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+        self._fit = self._fit or GaussianFit.of(self._statistics)
+        span = self._statistics.span
+        inside = logits.double() if span is None else logits.double() @ span
+        for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
+            yield gaussian_without(self._fit, inside, targets, shrinkage, priors=priors)
+
+
+class OneToOneScorer(Scorer):
+    """Of flm, on folds: an assignment without one sample cannot be had for less than a new assignment."""
+
+    judges = ("optimal", "normalize")
+    how = f"{FOLDS} folds"
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._moments = Moments(self.k_source)
+        shape = (0 if self.obstacle else FOLDS, self.k_source, self.k_target)
+        self._counts = torch.zeros(shape, dtype=torch.int32)  # of the best source label and the class, for each fold
+        self._labels: dict[bool, Tensor] = {}
+
+    @override
+    def _obstacle(self) -> str | None:
+        if self.k_target <= self.k_source:
+            return None
+        return f"{self.k_target} classes do not find a label each among {self.k_source}"
+
+    @override
+    def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
+        self._moments.add(logits, folds)
+        places = (folds.cpu(), logits.argmax(1).cpu(), targets.cpu())
+        self._counts.index_put_(places, torch.ones(1, dtype=torch.int32), accumulate=True)
+
+    @override
+    def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+        folds = folds.to(logits.device)
+        for optimal in self._values("optimal"):
+            if optimal not in self._labels:
+                self._labels[optimal] = self._assigned(optimal)
+            chosen = self._labels[optimal].to(logits.device)[folds]  # (N, k_T) source labels
+            inputs = logits.double().gather(1, chosen)
+            for normalize in self._values("normalize"):
+                yield self._normalised(inputs, chosen, folds, normalize)
+
+    def _normalised(self, inputs: Tensor, chosen: Tensor, folds: Tensor, normalize: str) -> Tensor:
+        if normalize == "none":
+            return inputs
+        mean, deviation = (table[folds].gather(1, chosen) for table in self._moments.without_each_fold())
+        centred = inputs - mean
+        return centred / deviation.where(deviation > 0, 1) if normalize == "standardise" else centred
+
+    def _assigned(self, optimal: bool) -> Tensor:
+        """The source label of each class without each fold, (FOLDS, k_T)."""
+        whole = self._counts.sum(0)
+        with ignore_evidence_warnings():
+            omegas = [one_to_one(whole - counts, optimal=optimal) for counts in self._counts]
+        return torch.stack([omega.argmax(0) for omega in omegas])
+
+
+class Moments:
+    """Means and deviations of the logits over all samples, and over all but those of a fold."""
+
+    def __init__(self, k_source: int) -> None:
+        self._sums = torch.zeros(3, FOLDS, k_source, dtype=torch.float64)  # of 1, of z and of z²
+
+    @property
+    def n(self) -> int:
+        """How many samples there were."""
+        return int(self._sums[0, :, 0].sum())
+
+    def add(self, logits: Tensor, folds: Tensor) -> None:
+        """Take in a block."""
+        self._sums = self._sums.to(logits.device)
+        members = F.one_hot(folds, FOLDS).double().to(logits.device)
+        logits = logits.double()
+        self._sums += torch.stack(
+            [members.sum(0)[:, None].expand(-1, logits.shape[1]), members.T @ logits, members.T @ logits.square()]
+        )
+
+    def of_all(self) -> tuple[Tensor, Tensor]:
+        """Mean and deviation, both (k_S,)."""
+        return mean_and_deviation(*self._sums.sum(1))
+
+    def without_each_fold(self) -> tuple[Tensor, Tensor]:
+        """Mean and deviation without the samples of each fold, both (FOLDS, k_S)."""
+        n, sums, squares = self._sums.sum(1, keepdim=True) - self._sums
+        return mean_and_deviation(n.clamp_min(1), sums, squares)

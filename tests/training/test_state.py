@@ -1,0 +1,141 @@
+"""What a checkpoint must agree with, and the small acts of the loop."""
+
+import pytest
+import torch
+
+from reprogram import ReprogramError, fit
+from reprogram.data.dataset import ArraySplit, DataSet
+from reprogram.files import read_tensors, write_tensors
+from reprogram.programs.base import NoProgram
+from reprogram.programs.padding import Padding
+from reprogram.programs.watermark import Watermark
+from reprogram.training.state import learning_rate_factor, pixel_sizes
+from sides import build, small_data, small_frozen, without_times
+
+FIT = {"epochs": 2, "batch_size": 30}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """The checkpoint of a finished fit of blm+ with a border."""
+    path = tmp_path_factory.mktemp("checkpoint") / "state.safetensors"
+    fit(build("blm+", folds=0), small_data(), checkpoint=str(path), **FIT)
+    return path
+
+
+def replaced(data):
+    """One training image by another of the same shape, label and name."""
+    images = data.train.images.clone()
+    images[7] = images[7].flip(2)
+    return DataSet(data.name, data.classes, train=ArraySplit(images, data.train.labels), test=data.test, val=data.val)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (lambda: build("ilm"), "mapping name = 'blm+', but now it is 'ilm'"),
+        (lambda: build("blm"), "mapping name = 'blm+', but now it is 'blm'"),
+        (lambda: build("flm"), "mapping name = 'blm+', but now it is 'flm'"),
+        (lambda: build("gaussian"), "mapping name = 'blm+', but now it is 'gaussian'"),
+        (lambda: build("linear"), "mapping name = 'blm+', but now it is 'linear'"),
+        (lambda: build("blm+", folds=0, smoothing=7), "mapping smoothing = 1.0, but now it is 7.0"),
+        (lambda: build("blm+", folds=0, top_ratio="all"), "mapping top_ratio = 0.15, but now it is 'all'"),
+        (lambda: build("blm+", folds=0, refresh="fresh"), "mapping refresh = 'reuse', but now it is 'fresh'"),
+        (lambda: build("blm+", folds=3), "mapping folds = 0, but now it is 3"),
+        (lambda: build("blm+", folds=0, program=Padding(24, 10)), "program image_size = 12, but now it is 10"),
+        (lambda: build("blm+", folds=0, program=Padding(30, 12)), "program canvas = 24, but now it is 30"),
+        (lambda: build("blm+", folds=0, program=Watermark(24)), "program name = 'padding', but now it is 'watermark'"),
+        (lambda: build("blm+", folds=0, program=NoProgram(24)), "program name = 'padding', but now it is 'none'"),
+        (lambda: build("blm+", small_frozen(11), folds=0), "was made with other source"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused_in_one_sentence(checkpoint, model, words):
+    model = model()
+    before, stored = {key: value.clone() for key, value in model.state_dict().items()}, checkpoint.read_bytes()
+    with pytest.raises(ReprogramError) as caught:
+        fit(model, small_data(), checkpoint=checkpoint, **FIT)
+    assert words in str(caught.value)
+    assert "continue it as it was, or start anew elsewhere" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items()), "the model was not touched"
+    assert checkpoint.read_bytes() == stored
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"lr": 0.3}, "settings lr = 0.05, but now it is 0.3"),
+        ({"seed": 4}, "settings seed = 0, but now it is 4"),
+        ({"batch_size": 20}, "settings batch_size = 30, but now it is 20"),
+        ({"augment": "crop"}, "settings augment = 'none', but now it is 'crop'"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused(checkpoint, changed, words):
+    with pytest.raises(ReprogramError, match=words):
+        fit(build("blm+", folds=0), small_data(), checkpoint=checkpoint, **{**FIT, **changed})
+
+
+@pytest.mark.parametrize("change", [replaced, lambda data: small_data(n=61)], ids=["an image replaced", "an image more"])
+def test_other_images_are_refused(checkpoint, change):
+    with pytest.raises(ReprogramError, match="was made with other data; continue it as it was"):
+        fit(build("blm+", folds=0), change(small_data()), checkpoint=checkpoint, **FIT)
+
+
+def test_the_same_images_from_elsewhere_continue(checkpoint):
+    data = small_data()
+    named = ArraySplit(data.train.images, data.train.labels, [f"moved/{i}" for i in range(60)])
+    moved = DataSet("another name", data.classes, train=named, test=data.test, val=data.val)
+    assert len(fit(build("blm+", folds=0), moved, checkpoint=checkpoint, **FIT).records) == 2
+
+
+def test_fewer_epochs_than_a_checkpoint_has_are_refused(checkpoint):
+    with pytest.raises(ReprogramError, match="has 2 epochs already, but epochs = 1 was given"):
+        fit(build("blm+", folds=0), small_data(), checkpoint=checkpoint, **{**FIT, "epochs": 1})
+
+
+def test_more_epochs_continue_the_records(tmp_path):
+    """The epochs that are there stay as they are, and the new ones follow with the schedule of the new total."""
+    path, data = tmp_path / "state.safetensors", small_data(val=False)
+    short = fit(build("blm"), data, checkpoint=path, epochs=2, batch_size=30, schedule="constant")
+    longer = build("blm")
+    result = fit(longer, data, checkpoint=path, epochs=5, batch_size=30, schedule="constant")
+    assert result.records[:2] == short.records
+    assert [record["epoch"] for record in result.records] == [1, 2, 3, 4, 5]
+    whole = build("blm")
+    at_once = fit(whole, data, epochs=5, batch_size=30, schedule="constant")
+    assert without_times(result.records) == without_times(at_once.records)
+    assert all(torch.equal(tensor, longer.state_dict()[key]) for key, tensor in whole.state_dict().items())
+
+
+@pytest.mark.parametrize("damage", ["cut", "another kind", "no origin", "odd header", "a list"])
+def test_a_damaged_checkpoint_is_one_sentence(checkpoint, tmp_path, damage):
+    path, content = tmp_path / "state.safetensors", checkpoint.read_bytes()
+    if damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "another kind":
+        path.write_text("not a safetensors file")
+    else:
+        tensors, header = read_tensors(checkpoint, "checkpoint")
+        write_tensors(
+            path, tensors, {"no origin": {}, "odd header": {**header, "optimizers": {}}, "a list": [header]}[damage]
+        )
+    with pytest.raises(ReprogramError, match="checkpoint") as caught:
+        fit(build("blm+", folds=0), small_data(), checkpoint=path, **FIT)
+    assert "\n" not in str(caught.value)
+
+
+def test_training_images_leave_room_for_crops_and_others_do_not():
+    program = Watermark(24)
+    assert pixel_sizes(program, "none") == {"train": 24, "val": 24, "test": 24}
+    cropped = pixel_sizes(program, "crop")
+    assert cropped["train"] > 24
+    assert cropped["val"] == cropped["test"] == 24
+
+
+def test_milestones_and_cosine():
+    factors = [learning_rate_factor("multistep", epoch, 0, 200, 1) for epoch in range(200)]
+    assert [factors.count(value) for value in (1.0, 0.1, 0.01)] == [100, 44, 56]
+    assert learning_rate_factor("multistep", 0, 0, 1, 1) == 1.0
+    assert learning_rate_factor("cosine", 0, 0, 10, 5) == 1.0
+    assert learning_rate_factor("cosine", 5, 0, 10, 5) == pytest.approx(0.5)
+    assert learning_rate_factor("constant", 7, 3, 10, 5) == 1.0
