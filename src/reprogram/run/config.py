@@ -84,7 +84,9 @@ class FitConfig(TrainingSettings):
     @property
     def given(self) -> dict[str, Any]:
         """What was said: fields and further settings, without those that were left to the defaults."""
-        return {name: getattr(self, name) for name in self.model_fields_set if getattr(self, name) is not None}
+        names = (*type(self).model_fields, *self.extras)  # always in one order, that of the schema
+        said = {name: getattr(self, name) for name in names if name in self.model_fields_set}
+        return {name: value for name, value in said.items() if value is not None}
 
     def options(self, part: str, spell: Spell = spelled) -> dict[str, Any]:
         """The given settings of the mapping, the program or the source, checked by their owner."""
