@@ -7,11 +7,17 @@ import pytest
 import torch
 
 import reprogram.answers.write
-from reprogram import ReprogramError, load_data, load_frozen
+from reprogram.answers.fit import fit_files
 from reprogram.answers.shards import find_shards, read_blocks
 from reprogram.answers.write import write_logits
 from reprogram.data.decode import Decoding
-from reprogram.programs.base import Padding, Resize
+from reprogram.data.load import load_data
+from reprogram.errors import ReprogramError
+from reprogram.mappings.base import make_mapping
+from reprogram.programs.base import make_program
+from reprogram.reprogrammed import Reprogrammed
+from reprogram.sources.black_box import BlackBox
+from reprogram.sources.load import load_frozen
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +30,12 @@ def data(shapes):
     return load_data(str(shapes))
 
 
+def model_of(frozen, program="none", **settings):
+    return Reprogrammed(make_program(program, 64, **settings), frozen, make_mapping("blm", frozen.labels, ["a", "b"]))
+
+
 def resized(frozen):
-    return Resize(64, mean=frozen.mean, std=frozen.std)
+    return model_of(frozen)
 
 
 def contents(folder):
@@ -34,8 +44,8 @@ def contents(folder):
 
 @pytest.mark.parametrize("form", ["npz", "parquet"])
 def test_the_shards_hold_the_answers_of_the_model(form, frozen, data, tmp_path):
-    program = resized(frozen)
-    manifest = write_logits(program, frozen, data, tmp_path / "s", form=form, shard_size=50, batch_size=16)
+    program = resized(frozen).program
+    manifest = write_logits(resized(frozen), data, tmp_path / "s", form=form, shard_size=50, batch_size=16)
     names = [f"test-00000.{form}", f"train-00000.{form}", f"train-00001.{form}"]
     assert [path.name for path in find_shards(tmp_path / "s")] == names
     assert [manifest["shards"][name]["rows"] for name in names] == [30, 50, 46]
@@ -49,9 +59,16 @@ def test_the_shards_hold_the_answers_of_the_model(form, frozen, data, tmp_path):
     assert (manifest["classes"], manifest["source_labels"]) == (list(data.classes), frozen.labels)
 
 
+def test_a_frozen_model_by_itself_is_asked_at_its_own_size(frozen, data, tmp_path):
+    write_logits(frozen, data, tmp_path / "s", split="test")
+    (block,) = read_blocks(tmp_path / "s" / "test-00000.npz")
+    expected = frozen.logits(data.test.pixels(frozen.input_size, frozen.program_interpolation))
+    torch.testing.assert_close(torch.from_numpy(np.array(block.logits)), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_an_interrupted_call_continues_to_the_same_bytes(frozen, data, tmp_path, monkeypatch):
     def call(folder, **options):
-        return write_logits(resized(frozen), frozen, data, folder, shard_size=40, **options)
+        return write_logits(resized(frozen), data, folder, shard_size=40, **options)
 
     call(tmp_path / "whole")
     written = []
@@ -80,18 +97,61 @@ def test_an_interrupted_call_continues_to_the_same_bytes(frozen, data, tmp_path,
     assert len(written) == 3
 
 
+def test_a_kill_before_the_first_shard_is_whole_can_be_continued(frozen, data, tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    for name in ("write_json", "write_shard"):  # at the first manifest, and at the first shard
+        with monkeypatch.context() as patch:
+            patch.setattr(reprogram.answers.write, name, killed)
+            with pytest.raises(Killed):
+                write_logits(resized(frozen), data, tmp_path / name)
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / ".test-00000.npz.99.tmp").write_bytes(b"half")
+        write_logits(resized(frozen), data, tmp_path / name)
+        assert sorted(contents(tmp_path / name)) == ["manifest.json", "test-00000.npz", "train-00000.npz"]
+
+
+def test_a_damaged_shard_is_not_fitted(frozen, data, tmp_path):
+    write_logits(resized(frozen), data, tmp_path / "s")
+    path = tmp_path / "s" / "train-00000.npz"
+    columns = dict(np.load(path))
+    np.savez(path, **{**columns, "logits": columns["logits"] + 1})  # a sound archive with other numbers
+    with pytest.raises(ReprogramError, match=r"train-00000.npz' is not as it was written"):
+        fit_files(tmp_path / "s", "blm")
+    manifest = tmp_path / "s" / "manifest.json"
+    content = json.loads(manifest.read_text())
+    for change in ({"shards": 7}, {"source_labels": None}, {"classes": [1, 2]}):
+        manifest.write_text(json.dumps(content | change))
+        with pytest.raises(ReprogramError, match=r"manifest .* is damaged"):
+            fit_files(tmp_path / "s", "blm")
+
+
+def test_log_probabilities_are_told_and_counted_as_such(data, tmp_path):
+    """A black box that answers with probabilities below 1 in sum is fitted from files as it is in training."""
+    box = BlackBox(
+        lambda images: np.tile([0.5, 0.25], (len(images), 1)), labels=["a", "b"], outputs="probabilities", input_size=8
+    )
+    assert write_logits(box, data, tmp_path / "s")["log_probabilities"]
+    saved = fit_files(tmp_path / "s", "blm+", top_k=2, holdout=0)
+    torch.testing.assert_close(saved.mapping.statistics.joint().sum(1), torch.tensor([0.5, 0.25], dtype=torch.float64))
+
+
 def test_the_cache_and_the_program_change_what_they_should(frozen, data, tmp_path):
     program = resized(frozen)
-    plain = write_logits(program, frozen, data, tmp_path / "plain", split="test")
-    cached = write_logits(program, frozen, data, tmp_path / "cached", split="test", decoding=Decoding(tmp_path / "cache"))
+    plain = write_logits(program, data, tmp_path / "plain", split="test")
+    cached = write_logits(program, data, tmp_path / "cached", split="test", decoding=Decoding(tmp_path / "cache"))
     assert plain["shards"] == cached["shards"]
-    padding = Padding(64, 32, mean=frozen.mean, std=frozen.std)
-    other = write_logits(padding, frozen, data, tmp_path / "padded", split="test")
+    padding = model_of(frozen, "padding", image_size=32)
+    other = write_logits(padding, data, tmp_path / "padded", split="test")
     assert other["shards"] != plain["shards"]
     with pytest.raises(ReprogramError, match="made with another program"):
-        write_logits(padding, frozen, data, tmp_path / "plain", split="test")
+        write_logits(padding, data, tmp_path / "plain", split="test")
     with pytest.raises(ReprogramError, match="made with another"):
-        write_logits(program, frozen, data, tmp_path / "plain", split="all")
+        write_logits(program, data, tmp_path / "plain", split="all")
 
 
 def test_bad_images_are_named_or_left_out(frozen, tmp_path):
@@ -102,10 +162,10 @@ def test_bad_images_are_named_or_left_out(frozen, tmp_path):
     data = load_data(str(folder))
     for cache in (False, tmp_path / "cache"):
         with pytest.raises(ReprogramError, match=r"003.png"):
-            write_logits(resized(frozen), frozen, data, tmp_path / "out", decoding=Decoding(cache))
+            write_logits(resized(frozen), data, tmp_path / "out", decoding=Decoding(cache))
         assert not (tmp_path / "out").exists()
         skipping = Decoding(cache, skip_bad=True)
-        manifest = write_logits(resized(frozen), frozen, data, tmp_path / f"skip-{not cache}", decoding=skipping)
+        manifest = write_logits(resized(frozen), data, tmp_path / f"skip-{not cache}", decoding=skipping)
         assert sum(shard["rows"] for shard in manifest["shards"].values()) == 17
 
 
@@ -120,5 +180,5 @@ def test_mistakes(frozen, data, tmp_path):
         ("new", {"split": "some"}, "train, val, test or all"),
     ):
         with pytest.raises(ReprogramError, match=message):
-            write_logits(resized(frozen), frozen, data, tmp_path / folder, **options)
+            write_logits(resized(frozen), data, tmp_path / folder, **options)
     assert not (tmp_path / "new").exists()

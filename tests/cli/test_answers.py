@@ -27,6 +27,7 @@ def place(shapes, tmp_path_factory):
         labels = [{"name": n, "score": s} for n, s in zip(names, scores, strict=True)]
         lines.append(json.dumps({"image": f"{row}.jpg", "label": ["cat", "dog"][kind], "labels": labels}))
     (root / "answers.jsonl").write_text("\n".join(lines))
+    (root / "strange.jsonl").write_text('{"label": "cat", "results": [{"name": "Tabby"}]}')
     (root / "new.jsonl").write_text('{"image": "x.jpg", "labels": [{"name": "Tabby"}, {"name": "Lamp"}]}\n{"labels": []}\n')
     return root
 
@@ -34,8 +35,8 @@ def place(shapes, tmp_path_factory):
 def test_from_images_to_predictions(place, shapes, monkeypatch, capsys):
     """The accuracy on held-out rows is that of fitting the same model without a program."""
     printed = reprogram("map", "shards", "--mapping", "blm", "--out", "m", cwd=place).stdout
-    assert {path.name for path in (place / "m").iterdir()} == {"mapping.json", "mapping.safetensors", "labels.csv"}
-    held = json.loads((place / "m" / "mapping.json").read_text())["held_out"]
+    assert {path.name for path in (place / "m").iterdir()} == {"artefact.json", "artefact.safetensors", "labels.csv"}
+    held = json.loads((place / "m" / "artefact.json").read_text())["held_out"]
     assert f"accuracy on 30 held-out rows: {100 * held['accuracy']:.1f} % (95 % interval" in printed
     flags = ("--program", "none", "--mapping", "blm", "--val-fraction", 0, "--out", "run")
     monkeypatch.chdir(place)
@@ -95,12 +96,19 @@ MISTAKES = {
     "percent": (["map", "answers.jsonl", "--scores", "percent"], "the highest is"),
     "classes": (["map", "answers.jsonl", "--classes", "cat,bird"], "has the label 'dog'"),
     "classes file": (["map", "answers.jsonl", "--classes", "missing.txt"], "neither a file nor names"),
-    "taken folder": (["map", "answers.jsonl", "--out", "."], "exists and is not a mapping"),
+    "taken folder": (["map", "answers.jsonl", "--out", "."], "exists already"),
+    "no artefact": (["map", "answers.jsonl", "--out", ".", "--replace"], "exists and is not an artefact"),
+    "taken folder, auto": (["map", "shards", "--mapping", "auto", "--out", "."], "exists already"),
+    "all is test": (["map", "shards", "--test", "shards"], "none is left to fit"),
+    "unknown key": (["map", "strange.jsonl"], "holds label, results, but one of"),
+    "unknown setting": (["map", "answers.jsonl", "--shrinkage", "0.5"], "does not use shrinkage"),
+    "odd predictions": (["map", "predict", "shards", "answers.jsonl", "--out", "x.txt"], "none of .csv, .jsonl, .parquet"),
     "address": (["map", "answers.jsonl", "--address", "auto"], "only the ray engine"),
-    "no mapping": (["map", "predict", "nothing", "answers.jsonl"], "does not exist"),
+    "no mapping": (["map", "predict", "nothing", "answers.jsonl"], "is not a folder"),
+    "no such mapping": (["map", "predict", "shards", "answers.jsonl"], "does not exist"),
     "no data": (["logits", "--data", "nothing", "--out", "x"], "neither a folder"),
     "no model": (["logits", "--model", "nothing", "--out", "x"], "source:name"),
-    "no out": (["logits"], "--out"),
+    "no out": (["logits"], "out is missing"),
 }
 
 

@@ -144,8 +144,8 @@ def _checksums(manifest: dict[str, Any]) -> dict[str, str]:
 def _rule(holdout: float | None, survey: Survey, has_tests: bool, seed: int) -> HoldOutRule:
     if survey.test_rows == survey.rows:
         raise ReprogramError(
-            f"all {survey.rows} rows name the split test, so none is left to fit; give the training rows, too, or rename the "
-            "split"
+            f"all {survey.rows} rows name the split test, so none is left to fit; give the training rows, too, "
+            "or rename the split"
         )
     if has_tests or holdout == 0:
         return HoldOutRule("none")

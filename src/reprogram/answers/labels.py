@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,8 +43,8 @@ class Rows:
 
     def where(self, mask: Tensor) -> "Rows":
         """The rows at which the mask is true."""
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Rows(**{name: None if part is None else part[mask] for name, part in parts.items()})
+        parts: list[Any] = [getattr(self, field.name) for field in fields(self)]
+        return Rows(*(None if part is None else part[mask] for part in parts))
 
 
 def rank_weights(count: int) -> list[float]:
@@ -60,7 +61,7 @@ def rank_weights(count: int) -> list[float]:
 class LabelSets:
     """The two label sets of a mapping, and how rows are read in their terms.
 
-    Two source labels may have one name (ImageNet has two cranes). A number means one of them; the name alone means the first.
+    Two source labels may have one name (ImageNet has two cranes). A number means one of them, the name alone the first.
 
     Args:
         source_labels: the k_S labels that the frozen model answers with.

@@ -107,7 +107,7 @@ def _cell(path: Path, row: int, column: str, text: str) -> list[Any]:
         parts = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ReprogramError(
-            f"{column} in row {row} of {str(path)!r} is no JSON list ({first_line(error)}); write a list or parts joined by |"
+            f"{column} in row {row} of {str(path)!r} is no JSON list ({first_line(error)}); write one or parts joined by |"
         ) from None
     assert isinstance(parts, list)
     return parts

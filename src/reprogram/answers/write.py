@@ -1,22 +1,25 @@
 """Images → shards of source logits: what a frozen model answers, written once, resumable, for mappings without images."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from reprogram.answers.manifest import KIND, MANIFEST
+from reprogram.answers.survey import sha256
 from reprogram.data.cache import decode_in_memory
-from reprogram.data.dataset import bad_images
+from reprogram.data.dataset import DataSet, Split, bad_images
 from reprogram.data.decode import Decoding
-from reprogram.data.load import DataSet, Split
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, extra_missing
 from reprogram.files import claimed_folder, read_json, remove_leftovers, write_file, write_json
-from reprogram.programs.base import Program
+from reprogram.programs.base import NoProgram, Program
 from reprogram.progress import Progress
+from reprogram.reprogrammed import Reprogrammed
 from reprogram.sources.frozen import Frozen
 
 Format = Literal["npz", "parquet"]
@@ -25,8 +28,7 @@ _PARTS = ("train", "val", "test")
 
 
 def write_logits(
-    program: Program,
-    frozen: Frozen,
+    model: Reprogrammed | Frozen,
     data: DataSet,
     folder: Path,
     *,
@@ -43,8 +45,7 @@ def write_logits(
     keeps the shards whose bytes are as written and makes the others, so it continues after a kill.
 
     Args:
-        program: what is done to the images; `Resize` where nothing was trained.
-        frozen: the model.
+        model: a frozen model under a program, whose mapping does not matter here; or a frozen model by itself.
         data: the labelled images.
         folder: where the shards go.
         split: train, val, test or all.
@@ -58,23 +59,24 @@ def write_logits(
         The manifest.
     """
     progress, decoding = progress or Progress(), decoding or Decoding(cache=False)
+    asked = _Asked.of(model)
     parts = _parts(data, split)
     if folder.exists() and not folder.is_dir():
         raise ReprogramError(f"{str(folder)!r} is a file, but a folder for shards is expected; choose another --out")
     whole = parts
     if decoding.cache:
         # the places of bad images are part of the cache, so the same ones are left out each time
-        sizes = dict.fromkeys(parts, program.image_size)
-        decoded, _ = decoding.decode(data, sizes, program.interpolation, progress)
+        sizes = dict.fromkeys(parts, asked.program.image_size)
+        decoded, _ = decoding.decode(data, sizes, asked.program.interpolation, progress)
         parts = _parts(decoded, split)
-    manifest = _identity(program, frozen, data, whole, form, shard_size, decoding.skip_bad)
+    manifest = _identity(asked, data, whole, form, shard_size, decoding.skip_bad)
     before = _earlier(folder, manifest)
     with claimed_folder(folder):
         remove_leftovers(folder)
         manifest["shards"] = {
             name: facts
             for name, facts in before.items()
-            if (folder / name).is_file() and _sha256(folder / name) == facts["sha256"]
+            if (folder / name).is_file() and sha256(folder / name) == facts["sha256"]
         }
         names = [
             (f"{part}-{number:05}.{form}", part, range(start, min(start + shard_size, len(images))))
@@ -83,14 +85,19 @@ def write_logits(
         ]
         if manifest["shards"]:
             progress.say(f"{len(manifest['shards'])} of {len(names)} shards are there already")
+        if isinstance(model, Reprogrammed) and len(manifest["shards"]) < len(names):
+            # for all images, whatever is left of them: a continued call computes as an undisturbed one does
+            model.accelerate(sum(map(len, parts.values())))
         for number, (name, part, places) in enumerate(names, start=1):
             if name in manifest["shards"]:
                 continue
             what = f"{name} ({number} of {len(names)})"
-            columns = _answers(program, frozen, data.classes, parts[part], places, batch_size, decoding, progress, what)
+            columns = asked.answers(data.classes, parts[part], places, batch_size, decoding, progress, what)
             columns["split"] = [part] * len(columns["label"])
+            if not (folder / MANIFEST).exists():  # by it the folder is known as ours, if the first shard is never finished
+                write_json(folder / MANIFEST, manifest)
             write_shard(folder / name, columns)
-            manifest["shards"][name] = {"rows": len(columns["label"]), "sha256": _sha256(folder / name)}
+            manifest["shards"][name] = {"rows": len(columns["label"]), "sha256": sha256(folder / name)}
             write_json(folder / MANIFEST, manifest)
     return manifest
 
@@ -115,7 +122,7 @@ def write_shard(path: Path, columns: dict[str, Any]) -> None:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
-        raise ReprogramError("Parquet shards need pyarrow; run: pip install 'reprogram[data]', or write npz") from None
+        raise extra_missing("pyarrow", "data", f"shard {str(path)!r}") from None
     logits = columns["logits"]
     table = {"logits": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(logits.ravel()), logits.shape[1]), **texts}
     # small row groups, because a reader holds one of them in memory
@@ -132,9 +139,10 @@ def _parts(data: DataSet, split: str) -> dict[str, Split]:
 
 
 def _identity(
-    program: Program, frozen: Frozen, data: DataSet, parts: dict[str, Split], form: str, shard_size: int, skip_bad: bool
+    asked: "_Asked", data: DataSet, parts: dict[str, Split], form: str, shard_size: int, skip_bad: bool
 ) -> dict[str, Any]:
     """Everything that the content of the shards depends on."""
+    program, frozen = asked.program, asked.frozen
     digest = hashlib.sha256()
     for name, images in parts.items():
         for image, label, fingerprint in zip(images.names, images.labels.tolist(), images.fingerprints(), strict=True):
@@ -158,6 +166,7 @@ def _identity(
         "skip_bad": skip_bad,
         "classes": list(data.classes),
         "source_labels": list(frozen.labels),
+        "log_probabilities": frozen.log_probabilities,
         "shards": {},
     }
 
@@ -165,7 +174,7 @@ def _identity(
 def _earlier(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """The shards of an earlier call, if that was the same one."""
     if not (folder / MANIFEST).is_file():
-        if folder.is_dir() and any(folder.iterdir()):
+        if folder.is_dir() and any(entry.suffix != ".tmp" for entry in folder.iterdir()):
             raise ReprogramError(f"{str(folder)!r} is not empty and holds no {MANIFEST}; choose another --out")
         return {}
     stored = read_json(folder / MANIFEST, "manifest")
@@ -177,48 +186,53 @@ def _earlier(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
                 f"the shards in {str(folder)!r} were made with another {name.replace('_', ' ')}; "
                 "continue them as they were begun, or choose another --out"
             )
-    shards: dict[str, Any] = stored["shards"]
-    return shards
-
-
-@torch.no_grad()
-def _answers(
-    program: Program,
-    frozen: Frozen,
-    classes: tuple[str, ...],
-    images: Split,
-    places: range,
-    batch_size: int,
-    decoding: Decoding,
-    progress: Progress,
-    what: str,
-) -> dict[str, Any]:
-    """The columns of one shard."""
-    part = images.subset(torch.tensor(places))
-    if images.is_decoded(program.image_size, program.interpolation):
-        pixels = images.pixels(program.image_size, program.interpolation)[places.start : places.stop]
-    else:
-        decoded = decode_in_memory(part, program.image_size, program.interpolation, Progress())
-        if decoded.failures and not decoding.skip_bad:
-            raise bad_images(list(decoded.failures.values()), [part.names[place] for place in decoded.failures])
-        good = [place for place in range(len(part)) if place not in decoded.failures]  # none, perhaps: a shard is small
-        part, pixels = part.subset(torch.tensor(good, dtype=torch.int64)), decoded.pixels[good]
-    device = program.mean.device
-    answers = [
-        frozen(program(batch.to(device))).float().cpu().numpy()
-        for batch in progress.track(list(_batches(pixels, batch_size)), what)
-    ]
     return {
-        "logits": np.concatenate(answers) if answers else np.zeros((0, frozen.k_source), np.float32),
-        "label": [classes[label] for label in part.labels.tolist()],
-        "image": part.names,
+        name: facts
+        for name, facts in dict(stored.get("shards") or {}).items()
+        if isinstance(facts, dict) and {"rows", "sha256"} <= facts.keys()
     }
 
 
-def _batches(pixels: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
-    return (pixels[start : start + size] for start in range(0, len(pixels), size))
+@dataclass(frozen=True)
+class _Asked:
+    """What the images are sent through."""
 
+    program: Program
+    frozen: Frozen
+    source_logits: Callable[[Tensor], Tensor]
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    @classmethod
+    def of(cls, model: Reprogrammed | Frozen) -> "_Asked":
+        if isinstance(model, Reprogrammed):
+            return cls(model.program, model.frozen, model.source_logits)
+        program = NoProgram(model.input_size, model.program_interpolation).to(model.mean.device).bind(model.mean, model.std)
+        return cls(program, model, lambda images: model(program(images.to(model.mean.device))))
+
+    @torch.no_grad()
+    def answers(
+        self,
+        classes: tuple[str, ...],
+        images: Split,
+        places: range,
+        batch_size: int,
+        decoding: Decoding,
+        progress: Progress,
+        what: str,
+    ) -> dict[str, Any]:
+        """The columns of one shard."""
+        program, part = self.program, images.subset(torch.tensor(places))
+        if images.is_decoded(program.image_size, program.interpolation):
+            pixels = images.pixels(program.image_size, program.interpolation)[places.start : places.stop]
+        else:
+            decoded = decode_in_memory(part, program.image_size, program.interpolation, Progress())
+            if decoded.failures and not decoding.skip_bad:
+                raise bad_images(list(decoded.failures.values()), [part.names[place] for place in decoded.failures])
+            good = [place for place in range(len(part)) if place not in decoded.failures]  # none, perhaps: a shard is small
+            part, pixels = part.subset(torch.tensor(good, dtype=torch.int64)), decoded.pixels[good]
+        batches = list(pixels.split(batch_size)) if len(pixels) else []
+        answers = [self.source_logits(batch).float().cpu().numpy() for batch in progress.track(batches, what)]
+        return {
+            "logits": np.concatenate(answers) if answers else np.zeros((0, self.frozen.k_source), np.float32),
+            "label": [classes[label] for label in part.labels.tolist()],
+            "image": part.names,
+        }

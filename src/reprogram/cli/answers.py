@@ -1,117 +1,52 @@
-"""`reprogram map` and `reprogram logits`: label mappings from files of answers, and such files from images."""
+"""`reprogram map`, `reprogram map predict` and `reprogram logits`: mappings from files of answers, and such files."""
 
-import csv
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import Any
 
-import tyro
-from pydantic import Field
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-from reprogram.answers.fit import fit_files
-from reprogram.answers.mapping import AnswerPredictions, SavedMapping, check_free
-from reprogram.answers.parallel import Engine
+from reprogram.answers.fit import fit_files, shared_note
+from reprogram.answers.mapping import AnswerMapping, ClassifiedBlock, check_new
+from reprogram.answers.parallel import Workers
+from reprogram.answers.predictions import check_suffix, write_csv, write_predictions
 from reprogram.answers.shards import find_shards
 from reprogram.answers.write import write_logits
-from reprogram.cli.arguments import parse
+from reprogram.cli.commands import LogitsCommand, MapCommand, MapPredictCommand
+from reprogram.cli.text import pasted, show_table
+from reprogram.cli.use import load_model
+from reprogram.data.dataset import DataSet
 from reprogram.data.decode import Decoding
+from reprogram.data.load import load_data
 from reprogram.errors import ReprogramError
-from reprogram.files import write_file
-from reprogram.mappings.base import METHODS, Normalize
-from reprogram.progress import for_stream
+from reprogram.mappings.registry import MAPPINGS
+from reprogram.progress import Progress, for_stream
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.run.config import FitConfig, check_canvas, choose_device
-from reprogram.run.folder import format_accuracy, stored_config
-from reprogram.settings import Settings
+from reprogram.run.build import build, configured_data, configured_frozen, divided_data, known_facts
+from reprogram.run.config import FitConfig
+from reprogram.run.defaults import resolve
+from reprogram.run.folder import stored_config
+from reprogram.scores import Score
+from reprogram.threads import granted_cpus
 
-ShardFiles = Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-_FILES = "Shards of answers: .npz, .csv, .parquet or .jsonl files, folders of them, or quoted patterns."
 _WORTH_PROCESSES = 512 * 2**20  # below so many bytes, starting processes costs more than it saves
 _SHOWN = 12
-_COLUMNS = ("image", "label", "predicted", "share", "by_frequency", "unseen_labels")
 
 
-class MapCommand(Settings):
-    """Estimate a label mapping from files of a model's answers, without images; `map predict` applies it to others."""
-
-    files: ShardFiles = Field(description=_FILES)
-    mapping: str = Field("blm+", description="Label mapping: blm+, blm, gaussian, ilm, flm, rlm, none or auto.")
-    out: str = Field("mapping", description="Folder for the mapping.")
-    classes: str | None = Field(
-        None, description="Target classes: a file with one per line (or a JSON list), or names with commas."
-    )
-    source_labels: str | None = Field(None, description="Source labels, written the same way; by default those found.")
-    holdout: float | None = Field(
-        None, ge=0, lt=1, description="Share of rows to measure on; None: the rows of split test if any, else 0.2."
-    )
-    test: str | None = Field(None, description="Shards to measure on instead: a file, a folder or a pattern.")
-    scores: Literal["fraction", "percent"] = Field("fraction", description="Range of top-K scores: 0 to 1, or 0 to 100.")
-    smoothing: float = Field(1.0, ge=0, description="λ of blm and blm+.")
-    top_ratio: float | Literal["all"] = Field(0.15, description="α of blm+: K = α · classes labels count per row; or `all`.")
-    top_k: int | None = Field(None, ge=1, description="K of blm+ itself, instead of α.")
-    normalize: Normalize = Field("none", description="Centre or standardise the source logits before the mapping.")
-    shrinkage: float | Literal["oas"] = Field("oas", description="Shrinkage of the gaussian mapping's covariance.")
-    priors: bool = Field(False, description="Let the gaussian mapping prefer frequent classes.")
-    optimal: bool = Field(False, description="One-to-one mappings by exact assignment instead of greedily.")
-    seed: int = Field(0, ge=0, description="Of the rows that are held out, and of the random mapping.")
-    engine: Literal["local", "ray"] = Field("local", description="Read the shards in processes here, or on a Ray cluster.")
-    address: str | None = Field(None, description="Of the Ray cluster, such as auto or ray://host:10001; None starts one.")
-    processes: int | None = Field(None, ge=1, description="Local processes, or cores of an own Ray; None: by the amount.")
-
-
-class MapPredictCommand(Settings):
-    """Classify files of answers with a mapping that `reprogram map` wrote."""
-
-    mapping: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MAPPING")] = Field(description="Mapping folder.")
-    files: ShardFiles = Field(description=_FILES)
-    out: str | None = Field(None, description="A .csv, .jsonl or .parquet file; by default CSV on standard output.")
-
-
-class LogitsCommand(Settings):
-    """Write a frozen model's answers to labelled images as shards for `reprogram map`; resumable."""
-
-    model: str = Field("bundled:efficientnet_lite0", description="Frozen model, source:name; see `reprogram models`.")
-    pretrained: bool = Field(True, description="Trained weights, or random ones.")
-    weights: str | None = Field(None, description="State dict file for the model, safetensors or a plain torch file.")
-    templates: str = Field("paper81", description="Texts of an openclip model, as for `reprogram fit`.")
-    run: str | None = Field(None, description="Run folder: take its model with its trained program, and its data.")
-    data: str | None = Field(None, description="Labelled images as for `reprogram fit`; None: the run's, or digits.")
-    data_root: str = Field("data", description="Folder that holds paper: and torchvision: data sets.")
-    split: Literal["train", "val", "test", "all"] = Field("all", description="Which images.")
-    canvas: int | None = Field(None, ge=8, description="Side of the square that the model receives; None: its own.")
-    out: str = Field(description="Folder for the shards.")
-    format: Literal["npz", "parquet"] = Field("npz", description="Kind of the shards.")
-    shard_size: int = Field(4096, ge=1, description="Rows per shard.")
-    batch_size: int = Field(64, ge=1, description="Images per step.")
-    seed: int = Field(0, ge=0, description="Of the test split where the data bring none, and of random weights.")
-    cache: bool = Field(True, description="Keep decoded images in the user's cache folder (REPROGRAM_CACHE).")
-    skip_bad: bool = Field(False, description="Leave out images that cannot be decoded.")
-    device: str = Field("auto", description="auto, cpu, cuda, mps ...")
-
-
-def map_verb(arguments: Sequence[str]) -> None:
-    """Run `reprogram map` or `reprogram map predict`."""
-    if arguments[:1] == ["predict"]:
-        _predict(parse(MapPredictCommand, arguments[1:], "map predict"))
-        return
-    command = parse(MapCommand, arguments, "map")
+def fit(command_and_settings: tuple[MapCommand, dict[str, Any]]) -> None:
+    """Estimate a mapping from shards, save it, and show what it is and how it did."""
+    command, settings = command_and_settings
+    out = Path(command.out).expanduser()
+    check_new(out, command.replace)
+    progress = for_stream()
     if not command.files:
         raise ReprogramError("no shard was given; write reprogram map 'shards/*.npz', or reprogram map predict MAPPING FILE")
-    check_free(Path(command.out))
-    progress = for_stream()
-    names = ("smoothing", "top_ratio", "top_k", "normalize", "shrinkage", "priors", "optimal")
-    options = {name: getattr(command, name) for name in names}
     shards = find_shards(command.files)
     processes = command.processes or _processes(shards, command.engine)
-    with Engine(command.engine, processes, command.address) as engine:
-        saved = fit_files(
+    with Workers(command.engine, processes, command.address) as workers:
+        fitted = fit_files(
             shards,
             command.mapping,
             classes=_label_list(command.classes, "--classes"),
@@ -120,181 +55,143 @@ def map_verb(arguments: Sequence[str]) -> None:
             test=command.test,
             scores=command.scores,
             seed=command.seed,
-            engine=engine,
+            workers=workers,
             progress=progress,
-            **{name: value for name, value in options.items() if value != MapCommand.model_fields[name].default},
+            **settings,
         )
-    saved.save(command.out)
-    _show_labels(saved)
-    rows = int(saved.samples.sum())
+    fitted.save(out, replace=command.replace)
+    _show_labels(fitted)
+    rows, mapping = int(fitted.samples.sum()), fitted.mapping
     progress.say(
-        f"{rows} rows of {len(shards)} {'shards' if len(shards) > 1 else 'shard'}: {len(saved.sets.source_labels)} source "
-        f"labels -> {len(saved.sets.classes)} classes by {saved.mapping.name} ({METHODS[saved.mapping.name].summary})"
+        f"{rows} rows: {mapping.k_source} source labels -> {mapping.k_target} classes by {mapping.name} "
+        f"({MAPPINGS[mapping.name].summary})"
     )
-    for note in saved.notes:
+    for note in fitted.notes:
         progress.say(f"note: {note}")
-    _show_held_out(saved, progress.say)
-    progress.say(f"mapping folder {command.out}\nclassify others: reprogram map predict {command.out} FILE")
+    _show_held_out(fitted, progress.say)
+    progress.say(f"mapping folder {command.out}\nclassify others: reprogram map predict {pasted(command.out)} FILE")
 
 
 def _processes(shards: Sequence[Path], engine: str) -> int:
     worth = engine == "ray" or sum(path.stat().st_size for path in shards) >= _WORTH_PROCESSES
-    return min(len(shards), os.cpu_count() or 1) if worth else 1
+    return min(len(shards), granted_cpus()) if worth else 1
 
 
 def _label_list(given: str | None, flag: str) -> list[str] | None:
     """A list of labels from a file (one per line, or a JSON list) or from words with commas."""
     if given is None:
         return None
-    if not Path(given).is_file():
+    path = Path(given).expanduser()
+    if not path.is_file():
         if "," not in given:
             raise ReprogramError(f"{flag} {given!r} is neither a file nor names with commas between them; check the path")
         return [name.strip() for name in given.split(",")]
-    text = Path(given).read_text(encoding="utf-8-sig", errors="replace")
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
     if not text.lstrip().startswith("["):
         return [line.strip() for line in text.splitlines() if line.strip()]
     try:
         return [str(name) for name in json.loads(text)]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReprogramError(f"{flag} {given!r} is no JSON list ({error}); write a list, or one name per line") from None
 
 
-def _show_labels(saved: SavedMapping) -> None:
-    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    table.add_column("class")
-    table.add_column("rows", justify="right")
-    table.add_column("source labels and their weights")
-    labels = saved.top_labels(3)
-    for (name, found), rows in list(zip(labels, saved.samples.tolist(), strict=True))[:_SHOWN]:
-        told = ", ".join(f"{escape(label.split(',')[0])} {weight:.3g}" for label, weight in found)
-        table.add_row(escape(name), str(int(rows)), told)
-    Console(highlight=False).print(table)
-    if len(labels) > _SHOWN:
-        print(f"... and {len(labels) - _SHOWN} more classes in labels.csv")
+def _show_labels(fitted: AnswerMapping) -> None:
+    explained = fitted.mapping.explain(3).classes
+    rows = [
+        [name, str(int(count)), ", ".join(f"{label.source.split(',')[0]} {label.weight:.3g}" for label in labels)]
+        for (name, labels), count in zip(explained.items(), fitted.samples.tolist(), strict=True)
+    ]
+    show_table(("class", "rows", "source labels and their weights"), rows[:_SHOWN], numbers=("rows",))
+    if len(rows) > _SHOWN:
+        print(f"... and {len(rows) - _SHOWN} more classes in labels.csv")
 
 
-def _show_held_out(saved: SavedMapping, say: Callable[[str], None]) -> None:
-    held = saved.held_out
+def _show_held_out(fitted: AnswerMapping, say: Callable[[str], None]) -> None:
+    held = fitted.held_out
     if held is None:
         say("no row was held out, so nothing was measured")
         return
-    say(f"accuracy on {held.rows} held-out rows: {format_accuracy(held.correct, held.rows)}")
+    say(f"accuracy on {held.score.n} held-out rows: {held.score}")
     guessed = (
         f"; {held.by_frequency} of them had no usable label and got the most frequent class" if held.by_frequency else ""
     )
-    final = "; the saved mapping is then estimated from all rows" if "hash" in held.how else ""
+    final = "; the saved mapping is then estimated from all rows" if held.refitted else ""
     say(f"  held out: {held.how}{guessed}{final}")
 
 
-def _predict(command: MapPredictCommand) -> None:
-    saved = SavedMapping.load(command.mapping)
-    shards = find_shards(command.files)
-    totals = {"rows": 0, "by_frequency": 0, "unseen": 0, "labelled": 0, "correct": 0}
-    blocks = _counted(saved.predict_files(shards), totals)
-    if command.out is None:
-        _write_csv(sys.stdout, blocks, saved)
-    else:
-        _write_predictions(Path(command.out), blocks, saved)
-    say = for_stream().say if command.out is not None else lambda line: print(line, file=sys.stderr)
-    say(f"{totals['rows']} rows classified" + (f" into {command.out}" if command.out else ""))
-    if totals["by_frequency"]:
-        say(f"{totals['by_frequency']} of them had no usable label and got the most frequent class (by_frequency)")
-    if totals["unseen"]:
-        say(f"{totals['unseen']} labels in their answers are not known to the mapping and were ignored")
-    if totals["labelled"]:
-        say(f"accuracy on the rows with a known label: {format_accuracy(totals['correct'], totals['labelled'])}")
+@dataclass
+class _Totals:
+    """What is said about all predictions together."""
 
+    rows: int = 0
+    by_frequency: int = 0
+    unseen: int = 0
+    shared: int = 0
+    correct: int = 0
+    labelled: int = 0
+    strange: Counter[str] = field(default_factory=Counter)
 
-def _counted(blocks: Iterator[AnswerPredictions], totals: dict[str, int]) -> Iterator[AnswerPredictions]:
-    for block in blocks:
-        known = block.targets >= 0
-        totals["rows"] += len(block.labels)
-        totals["by_frequency"] += int(block.by_frequency.sum())
-        totals["unseen"] += int(block.unseen.sum())
-        totals["labelled"] += int(known.sum())
-        totals["correct"] += int((block.indices[known] == block.targets[known]).sum())
-        yield block
-
-
-def _rows(block: AnswerPredictions) -> Iterator[dict[str, Any]]:
-    """One dictionary for each row; a row without a name is called by its file and number."""
-    shares = block.shares.max(1).values.tolist()
-    labels, images = block.block.labels, block.block.images
-    for row, predicted in enumerate(block.labels):
-        yield {
-            "image": images[row] if images else f"{block.block.path}:{block.block.first_row + row}",
-            "label": labels[row] if labels else "",
-            "predicted": predicted,
-            "share": round(shares[row], 6),
-            "by_frequency": bool(block.by_frequency[row]),
-            "unseen_labels": int(block.unseen[row]),
-        }
-
-
-def _write_csv(file: IO[str], blocks: Iterator[AnswerPredictions], _: SavedMapping) -> None:
-    writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for block in blocks:
-        writer.writerows(_rows(block))
-
-
-def _write_json_lines(file: IO[str], blocks: Iterator[AnswerPredictions], _: SavedMapping) -> None:
-    for block in blocks:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(block))
-
-
-def _write_predictions(path: Path, blocks: Iterator[AnswerPredictions], saved: SavedMapping) -> None:
-    text = {".csv": _write_csv, ".jsonl": _write_json_lines}.get(path.suffix.lower())
-    if text is None and path.suffix.lower() != ".parquet":
-        raise ReprogramError(f"--out {str(path)!r} is none of .csv, .jsonl and .parquet; name it so")
-
-    def write_text(temporary: Path) -> None:
-        assert text is not None
-        with temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            text(file, blocks, saved)
-
-    write_file(path, write_text if text is not None else lambda temporary: _write_parquet(temporary, blocks))
-
-
-def _write_parquet(path: Path, blocks: Iterator[AnswerPredictions]) -> None:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise ReprogramError("Parquet predictions need pyarrow; run: pip install 'reprogram[data]', or write .csv") from None
-    kinds = [pyarrow.string()] * 3 + [pyarrow.float64(), pyarrow.bool_(), pyarrow.int64()]
-    schema = pyarrow.schema(zip(_COLUMNS, kinds, strict=True))
-    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+    def counting(self, blocks: Iterable[ClassifiedBlock]) -> Iterator[ClassifiedBlock]:
+        """The same blocks, counted on their way."""
         for block in blocks:
-            writer.write_table(pyarrow.Table.from_pylist(list(_rows(block)), schema=schema))
+            known, said = block.targets >= 0, block.predictions
+            self.rows += len(said)
+            self.by_frequency += int(said.guessed.sum())
+            self.unseen += int(block.unseen.sum())
+            self.shared += int(block.shared.sum())
+            self.labelled += int(known.sum())
+            self.correct += int((said.indices[known] == block.targets[known]).sum())
+            labels = zip(block.block.labels or (), known.tolist(), strict=False)
+            self.strange.update(label for label, is_class in labels if label and not is_class)
+            yield block
 
 
-def logits_verb(arguments: Sequence[str]) -> None:
-    """Run `reprogram logits`."""
-    command = parse(LogitsCommand, arguments, "logits")
-    progress = for_stream()
-    own = stored_config(Path(command.run)) if command.run and (Path(command.run) / "config.json").exists() else None
-    base = {"program": "none", "mapping": "blm", "val_fraction": 0, "data": command.data or "digits"}
-    names = ("model", "pretrained", "weights", "templates", "data_root", "canvas", "seed", "device")
-    config = FitConfig.read({**base, **{name: getattr(command, name) for name in names}})
-    data = own.load_data() if own is not None and command.data is None else config.load_data()
-    if command.run is None:
-        frozen = config.load_frozen(data, progress)
-        model = config.build(frozen, data)
+def predict(command: MapPredictCommand) -> None:
+    """Classify the rows of shards, and say how well where they have labels."""
+    out = None if command.out is None else Path(command.out).expanduser()
+    if out is not None:
+        check_suffix(out)
+    if not command.files:
+        raise ReprogramError("no shard was given; write reprogram map predict MAPPING FILE [FILE ...]")
+    shards = find_shards(command.files)
+    fitted = AnswerMapping.load(command.mapping)
+    totals = _Totals()
+    blocks = totals.counting(fitted.predict_files(shards))
+    if out is None:
+        write_csv(sys.stdout, blocks)
     else:
-        model = Reprogrammed.load(command.run, weights=command.weights).to(choose_device(command.device))
-        check_canvas(model)
+        write_predictions(out, blocks)
+    say = for_stream().say if out is not None else lambda line: print(line, file=sys.stderr)
+    say(f"{totals.rows} rows classified" + (f" into {command.out}" if command.out else ""))
+    if totals.by_frequency:
+        say(f"{totals.by_frequency} of them had no usable label and got the most frequent class (by_frequency)")
+    if totals.unseen:
+        say(f"{totals.unseen} labels in their answers are not known to the mapping and were ignored")
+    if totals.shared:
+        say(shared_note(totals.shared, fitted.labels))
+    if totals.strange:
+        named = ", ".join(repr(name) for name, _ in totals.strange.most_common(3))
+        more = " ..." if len(totals.strange) > 3 else ""
+        say(f"{totals.strange.total()} rows have a label that is no class of the mapping: {named}{more}")
+    if totals.labelled:
+        say(f"accuracy on the rows with a known label: {Score(totals.correct, totals.labelled)}")
+
+
+def logits(command_and_options: tuple[LogitsCommand, dict[str, Any]]) -> None:
+    """Write a frozen model's answers to images as shards."""
+    command, options = command_and_options
+    progress = for_stream()
+    model, data, skip_bad = _asked_model(command, options, progress)
     try:
         manifest = write_logits(
-            model.program,
-            model.frozen,
+            model,
             data,
-            Path(command.out),
+            Path(command.out).expanduser(),
             split=command.split,
             form=command.format,
             shard_size=command.shard_size,
             batch_size=command.batch_size,
-            decoding=Decoding(command.cache, command.skip_bad, os.cpu_count()),
+            decoding=Decoding(cache=command.cache, skip_bad=skip_bad, processes=granted_cpus()),
             progress=progress,
         )
     except KeyboardInterrupt:
@@ -303,5 +200,26 @@ def logits_verb(arguments: Sequence[str]) -> None:
     rows = sum(shard["rows"] for shard in manifest["shards"].values())
     progress.say(
         f"{rows} rows of {len(manifest['source_labels'])} logits in {len(manifest['shards'])} shards: {command.out}\n"
-        f"estimate a mapping: reprogram map {command.out}"
+        f"estimate a mapping: reprogram map {pasted(command.out)}"
     )
+
+
+def _asked_model(command: LogitsCommand, options: dict[str, Any], progress: Progress) -> tuple[Reprogrammed, DataSet, bool]:
+    """The model, the images that it is asked about, and whether bad ones are left out."""
+    if command.run is None:
+        own = {name: getattr(command, name) for name in command.model_fields_set & FitConfig.model_fields.keys()}
+        given = {name: value for name, value in {**own, **options}.items() if value is not None}
+        config = FitConfig.read({"program": "none", "mapping": "blm", "val_fraction": 0, **given})
+        data = configured_data(config)
+        frozen = configured_frozen(config, data, progress)
+        return build(resolve(config, known_facts(frozen, data)), frozen, data), data, command.skip_bad
+    run = Path(command.run).expanduser()
+    before = stored_config(run) if (run / "config.json").exists() else None
+    model = load_model(command.run, command.device, command.weights)
+    if command.data is not None:
+        data = load_data(command.data, split_seed=command.seed, root=command.data_root, download=command.download)
+    elif before is not None:
+        data = divided_data(before, configured_data(before))
+    else:
+        raise ReprogramError(f"{command.run!r} does not tell its data; say which images with --data")
+    return model, data, command.skip_bad or (before is not None and before.skip_bad)
