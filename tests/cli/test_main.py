@@ -1,78 +1,125 @@
 """The command line as a whole: its help, its mistakes, and how soon it finds them."""
 
+import json
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from command import SMALL, here, reprogram
 from conftest import draw_folder
+from reprogram.cli.commands import COMMANDS
+from tiny_onnx import onnx_of_means
+
+WORDS = {"run", "images", "files", "artefact", "pattern", "name"}  # positional in all commands that have them
 
 
-def test_help_explains_every_flag():
-    """Of every command, with the settings of all mappings, programs and sources."""
-    for verb, command in COMMANDS.items():
-        printed = plain(reprogram(*verb.split(), "--help").stdout)
-        for name, field in {**command.schema.model_fields, **command.further()}.items():
-            if name not in {"run", "images", "files", "artefact", "pattern", "name"} and not (verb, name) == ("map predict", "mapping"):
-                assert f"--{name.replace('_', '-')}" in printed, (verb, name)
-            assert plain(field.description) in printed, (verb, name)
-    flags = "smoothing top-ratio refresh image-size frame shrinkage templates input-size"
-    assert all(f"--{flag}" in plain(reprogram("fit", "--resume", "--help").stdout) for flag in flags.split())
+def plain(text):
+    """A help text without the frames and line breaks that tyro sets it in."""
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_help_explains_every_flag(verb):
+    """With the settings of all mappings, programs and sources, where the command takes them."""
+    command = COMMANDS[verb]
+    with pytest.raises(SystemExit) as left:
+        here(*verb.split(), "--help")
+    assert left.value.code == 0
+    printed = plain(reprogram(*verb.split(), "--help").stdout)
+    for name, field in {**command.schema.model_fields, **command.further()}.items():
+        positional = name in WORDS - {"run"} or (name == "run" and verb != "logits") or (verb, name) == ("map predict", "mapping")
+        assert positional or f"--{name.replace('_', '-')}" in printed, name
+        assert plain(field.description) in printed, name
+
+
+def test_the_overview_names_every_verb():
+    overview = here().stdout
+    assert all(f"\n  {verb} " in overview for verb in COMMANDS)
+    assert here("--help").stdout == here("-h").stdout == overview
+    assert re.fullmatch(r"reprogram \d+\.\d+.*\n", here("--version").stdout)
 
 
 MISTAKES = {
     "missing folder": (["fit", "--data", "nowhere"], ["nowhere", "folder"]),
+    "missing table": (["fit", "--data", "nowhere.csv"], ["'nowhere.csv'", "does not exist"]),
+    "missing arrays": (["fit", "nowhere.npz"], ["'nowhere.npz'", "does not exist"]),
     "empty class": (["fit", "--data", "{empty}"], ["holds no image"]),
     "no test split": (["fit", "--data", "{no_test}"], ["no test split"]),
     "unknown model": (["fit", "--model", "timm:resnet19"], ["resnet19", "resnet18"]),
     "unknown source": (["fit", "--model", "resnet18"], ["source:name"]),
+    "missing onnx file": (["fit", "--model", "onnx:nowhere.onnx"], ["nowhere.onnx", "does not exist"]),
     "unknown mapping": (["fit", "--mapping", "blmm"], ["'blmm'", "did you mean 'blm'"]),
     "unknown program": (["fit", "--program", "pading"], ["'pading'", "padding"]),
     "unknown flag": (["fit", "--epohcs", "3"], ["--epohcs", "--epochs"]),
     "unknown verb": (["fitt"], ["'fitt'", "'fit'"]),
-    "a word too many": (["fit", "digits"], ["'digits'", "not expected"]),
+    "a word too many": (["fit", "digits", "more"], ["'more'", "not expected"]),
+    "data twice": (["fit", "digits", "--data", "digits"], ["both given"]),
     "no number": (["fit", "--epochs", "three"], ["--epochs three", "integer"]),
     "no value": (["fit", "--epochs"], ["--epochs needs a value"]),
+    "no value before a flag": (["fit", "--epochs", "--lr", "0.1"], ["--epochs needs a value"]),
+    "a switch with a value": (["fit", "--resume=yes"], ["--resume takes no value", "'yes'"]),
+    "no epochs": (["fit", "--epochs", "0"], ["--epochs 0", "greater than or equal to 1"]),
+    "a batch beyond all bounds": (["fit", "--batch-size", "9223372036854775808"], ["--batch-size", "less than or equal"]),
     "negative smoothing": (["fit", "--smoothing", "-1"], ["--smoothing -1", "greater than or equal to 0"]),
     "smoothing NaN": (["fit", "--smoothing", "nan"], ["--smoothing nan", "finite"]),
-    "top ratio zero": (["fit", "--top-ratio", "0", "--program", "none", *SMALL], ["top ratio 0", "positive"]),
+    "top ratio zero": (["fit", "--top-ratio", "0", "--program", "none", *SMALL], ["top_ratio = 0", "positive"]),
+    "unknown optimizer": (["fit", "--optimizer", "adamw"], ["--optimizer adamw", "'adam' or 'sgd'"]),
     "one-to-one impossible": (
         ["fit", "--mapping", "ilm", "--model", "timm:test_resnet", "--weights", "{two_labels}", "--canvas", "64"],
         ["10 classes", "out of 2"],
     ),
-    "unreadable image": (["fit", "--data", "{broken}", *SMALL], ["005.png", "cannot be decoded"]),
-    "wrong artefact": (["predict", "{shapes}", "x.png"], ["artefact.json", "does not exist"]),
+    "unreadable image": (["fit", "--data", "{broken}", *SMALL], ["005.png", "cannot be decoded", "--skip-bad"]),
+    "wrong artefact": (["predict", "{shapes}", "{image}"], ["artefact.json", "does not exist"]),
     "no run": (["evaluate", "nowhere"], ["nowhere", "run folder"]),
+    "no run to predict with": (["predict", "nowhere", "{image}"], ["nowhere", "run folder"]),
     "wrong classes": (["evaluate", "{run}", "--data", "digits"], ["0, 1, 2, 3", "disc"]),
     "missing image": (["predict", "{run}", "nowhere.png"], ["nowhere.png", "does not exist"]),
+    "a folder of images": (["predict", "{run}", "{shapes}"], ["is a folder", "/*"]),
+    "no image": (["predict", "{run}"], ["no image was given", "RUN IMAGE"]),
+    "no image at all": (["predict", "{run}", "{table}"], ["table.csv", "cannot be decoded"]),
+    "evaluate where": (["evaluate"], ["RUN is missing"]),
+    "a split that is not there": (["evaluate", "{run}", "--data", "{foreign}", "--split", "dev"], ["--split dev"]),
     "image too large": (["fit", "--image-size", "300", *SMALL], ["300", "64"]),
     "frame too wide": (["fit", "--program", "watermark", "--frame", "40", *SMALL], ["40", "32"]),
-    "frame without watermark": (["fit", "--frame", "4", *SMALL], ["frame", "watermark"]),
+    "frame without watermark": (["fit", "--program", "padding", "--frame", "4", *SMALL], ["frame", "watermark"]),
     "missing weights": (["fit", "--weights", "nowhere.safetensors"], ["nowhere.safetensors", "does not exist"]),
     "unknown device": (["fit", "--device", "warp", *SMALL], ["warp"]),
     "label sets differ": (["fit", "--mapping", "none", *SMALL], ["'none'", "source labels"]),
     "folder in use": (["fit", "--out", "{run}"], ["already holds a run", "--resume"]),
+    "no run folder": (["fit", "--out", "{shapes}"], ["already exists and is not a run"]),
     "resume otherwise": (["fit", "--resume", "--out", "{run}", "--lr", "0.7"], ["--lr 0.7", "0.05"]),
+    "resume with another mapping": (["fit", "--resume", "--out", "{run}", "--mapping", "ilm"], ["--mapping ilm", "blm"]),
+    "resume with fewer epochs": (["fit", "--resume", "--out", "{run}", "--epochs", "2"], ["--epochs 2", "has 3"]),
     "resume what": (["fit", "--resume"], ["--out"]),
     "resume a typo": (["fit", "--resume", "--out", "typo"], ["'typo'", "no run to resume"]),
     "resume with a config": (["fit", "--resume", "--out", "{run}", "--config", "{bad_config}"], ["no --config"]),
+    "resume a run without settings": (["fit", "--resume", "--out", "{listed}"], ["table of settings"]),
     "unused setting": (["fit", "--mapping", "rlm", "--top-ratio", "all", *SMALL], ["'rlm'", "top_ratio", "blm+"]),
     "folder under a file": (["fit", "--out", "{bad_config}/x", *SMALL], ["bad.json", "check the path"]),
     "empty split": (["fit", "--data", "{empty_test}", *SMALL], ["holds no image"]),
-    "unfinished run": (["predict", "{unfinished}", "x.png"], ["not finished", "--resume"]),
+    "unfinished run": (["predict", "{unfinished}", "{image}"], ["not finished", "--resume"]),
     "foreign class": (["evaluate", "{run}", "--data", "{foreign}"], ["'torus'", "disc"]),
     "artefact without data": (["evaluate", "{run}/artefact"], ["--data"]),
     "meta device": (["fit", "--device", "meta", *SMALL], ["'meta'", "not available"]),
     "bad config": (["fit", "--config", "{bad_config}"], ["'epohcs'", "did you mean 'epochs'"]),
-    "check what": (["datasets", "check"], ["one name"]),
+    "a config that is a list": (["fit", "--config", "{listed}/config.json"], ["table of settings"]),
+    "no config": (["fit", "--config", "nowhere.json"], ["nowhere.json", "does not exist"]),
+    "a config that is no JSON": (["fit", "--config", "{table}"], ["table.csv", "not a readable JSON file"]),
+    "check what": (["datasets", "check"], ["NAME is missing"]),
     "check nothing of the paper": (["datasets", "check", "flowers"], ["'flowers'", "flowers102"]),
-    "a set that is not there": (["fit", "--data", "paper:dtd", *SMALL], ["paper:dtd", "'data'", "DATASETS.md"]),
+    "a set that is not there": (["fit", "--data", "paper:dtd", *SMALL], ["paper:dtd", "data", "DATASETS.md"]),
+    "no set of the paper": (["fit", "--data", "paper:dtdd", *SMALL], ["'dtdd'", "dtd"]),
     "a table without labels": (["fit", "--data", "{table}", *SMALL], ["table.csv", "label"]),
+    "arrays without labels": (["fit", "--data", "{arrays}", *SMALL], ["arrays.npz", "labels"]),
     "too many shots": (["fit", "--shots", "9999", *SMALL], ["9999 shots"]),
-    "show what": (["models", "show"], ["one model"]),
+    "shots and fraction": (["fit", "--shots", "2", "--fraction", "0.5", *SMALL], ["both given"]),
+    "show what": (["models", "show"], ["NAME is missing"]),
+    "show nothing": (["models", "show", "timm:resnet19"], ["resnet19"]),
     "no pattern": (["models", "timm:zzz*"], ["timm:zzz*"]),
+    "a program for a model without gradients": (["fit", "--model", "onnx:{onnx}", "--program", "padding"], ["no gradients"]),
 }
 
 
@@ -92,46 +139,45 @@ def places(tmp_path_factory, shapes, run):
     from safetensors.torch import save_file
 
     save_file(timm.create_model("test_resnet", num_classes=2).state_dict(), root / "two_labels.safetensors")
-    save_file(timm.create_model("test_resnet", num_classes=9).state_dict(), root / "many_labels.safetensors")
     draw_folder(root / "empty_test" / "train")
     (root / "empty_test" / "test").mkdir()
     draw_folder(root / "foreign", classes=("disc", "torus"), per_class=2)
     (root / "unfinished" / "checkpoint").mkdir(parents=True)
     (root / "table.csv").write_text("path,kind\nx.png,disc\n")
+    np.savez(root / "arrays.npz", images=np.zeros((4, 8, 8), np.uint8))
     (root / "bad.json").write_text('{"epohcs": 3}')
-    return {
-        "empty": root / "empty",
-        "no_test": root / "no_test",
-        "broken": root / "broken",
+    (root / "listed").mkdir()
+    (root / "listed" / "config.json").write_text(json.dumps([1, 2]))
+    names = ("empty", "no_test", "broken", "empty_test", "foreign", "unfinished", "listed")
+    return {name: root / name for name in names} | {
         "two_labels": root / "two_labels.safetensors",
-        "many_labels": root / "many_labels.safetensors",
-        "empty_test": root / "empty_test",
-        "foreign": root / "foreign",
-        "unfinished": root / "unfinished",
         "table": root / "table.csv",
+        "arrays": root / "arrays.npz",
+        "onnx": onnx_of_means(root / "model.onnx"),
         "shapes": shapes,
+        "image": next((shapes / "test" / "disc").iterdir()),
         "run": run[0],
         "bad_config": root / "bad.json",
     }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_sentence_and_exit_code_2(name, places, tmp_path, monkeypatch, capsys):
-    """Nothing is written either. The real entry point runs in this process, to save the imports."""
-    from reprogram.cli.main import main
-
+def test_a_mistake_is_one_sentence_and_exit_code_2(name, places, tmp_path):
+    """Nothing is written either, and nothing that was there is changed."""
     arguments, words = MISTAKES[name]
-    monkeypatch.chdir(tmp_path)
-    assert main([argument.format(**places) for argument in arguments]) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("reprogram: ")
-    assert message.count("\n") == 1
-    assert all(word in message for word in words), message
+    everything = [*places["run"].rglob("*"), *places["listed"].rglob("*"), *places["unfinished"].rglob("*")]
+    before = {path: path.stat().st_mtime_ns for path in everything}
+    done = here(*(argument.format(**places) for argument in arguments), cwd=tmp_path, check=False)
+    assert done.returncode == 2, done.stdout
+    assert done.stderr.startswith("reprogram: ")
+    assert done.stderr.count("\n") == 1
+    assert all(word in done.stderr for word in words), done.stderr
     assert list(tmp_path.iterdir()) == []
+    assert before == {path: path.stat().st_mtime_ns for path in everything}
 
 
 def test_a_mistake_in_a_real_process(tmp_path):
-    done = here("fit", "--mapping", "blmm", cwd=tmp_path, check=False)
+    done = reprogram("fit", "--mapping", "blmm", cwd=tmp_path, check=False)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
@@ -141,10 +187,57 @@ def test_a_mistake_in_a_real_process(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--version"],
+        ["fitt"],
+        ["fit", "--help"],
+        ["fit", "--mapping", "blmm"],
+        ["fit", "--program", "pading"],
+        ["fit", "--epohcs", "3"],
+        ["fit", "--epochs", "three"],
+        ["fit", "--smoothing", "-1"],
+        ["fit", "--mapping", "rlm", "--top-ratio", "all"],
+        ["fit", "--image-size", "9", "--frame", "3"],
+        ["fit", "nowhere"],
+        ["fit", "--data", "nowhere.csv"],
+        ["fit", "--data", "paper:dtd"],
+        ["fit", "--model", "resnet18"],
+        ["fit", "--model", "onnx:nowhere.onnx"],
+        ["fit", "--weights", "nowhere.safetensors"],
+        ["fit", "--config", "nowhere.json"],
+        ["fit", "--resume", "--out", "nowhere"],
+        ["evaluate", "nowhere"],
+        ["evaluate", ".", "--data", "nowhere"],
+        ["predict", "nowhere", "x.png"],
+        ["predict", ".", "nowhere.png"],
+        ["predict", ".", "."],
+        ["map", "x", "--mapping", "blmm"],
+        ["logits", "--out", "x", "--data", "nowhere"],
+        ["logits", "--out", "x", "--run", "nowhere"],
+    ],
+    ids=" ".join,
+)
+def test_what_can_be_known_at_once_is_said_before_torch_is_imported(arguments, tmp_path):
+    """Importing torch takes seconds, on a busy machine half a minute."""
+    code = (
+        "import sys\n"
+        "from reprogram.cli.main import main\n"
+        "try:\n    code = main(sys.argv[1:])\n"
+        "except SystemExit as left:\n    code = left.code\n"
+        "heavy = [name for name in ('torch', 'timm', 'torchvision', 'sklearn', 'PIL') if name in sys.modules]\n"
+        "print(f'left {code} {heavy}', file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=tmp_path, check=True)
+    fine = not arguments or arguments[-1] in ("--version", "--help")
+    assert done.stderr.splitlines()[-1] == f"left {0 if fine else 2} []", done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_closed_pipe_is_no_error():
     done = subprocess.run(
         f"{sys.executable} -m reprogram models 'timm:*' | head -1", shell=True, capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
-
-

@@ -57,11 +57,13 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
         before = read_json(Path(file).expanduser(), "configuration")
     if not isinstance(before, dict):
         raise ReprogramError(f"configuration {file or out!r} holds no table of settings; write a JSON object")
-    config = located(FitConfig.read({**_still_meant(before, values), **values}, spell=spell))
+    before = _still_meant(before, values)
+    config = FitConfig.read({**before, **values}, spell=spell)
+    check_data_spec(config.data, Path(config.data_root).expanduser())
+    check_model_name(config.model, config.weights)
+    config = located(config)
     if resume:  # its paths were located when it was begun, perhaps in another folder
         config = FitConfig.read({**config.given, **{name: before[name] for name in before if name not in values}})
-    check_data_spec(config.data, config.data_root)
-    check_model_name(config.model, config.weights)
     return FitPlan(config, None if out is None else Path(out).expanduser(), resume)
 
 

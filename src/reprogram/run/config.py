@@ -63,6 +63,8 @@ class FitConfig(TrainingSettings):
         spell: Spell = (info.context or {}).get("spell", spelled)
         if self.mapping != AUTO and self.mapping not in MAPPINGS:
             raise unknown("mapping", self.mapping, (*MAPPINGS, AUTO))
+        if self.program not in PROGRAMS:
+            raise unknown("program", self.program, PROGRAMS)
         for name, value in self.extras.items():
             owner = next((part for part, registry in OWNERS.items() if name in registry.setting_names()), None)
             if owner is None:
