@@ -1,36 +1,36 @@
-"""The pages under docs/ are true: their files, commands, outputs and Python are tried as they stand."""
+"""README and the pages under docs/ are true: their files, commands, outputs and Python are tried as they stand."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
-from reprogram.cli.main import main
+from desk import make_desk
+from pages import BLOCK, Reader
 
-DOCS = Path(__file__).parent.parent / "docs"
-BLOCK = re.compile(r"```(\w+)(?: (\S+))?\n(.*?)```", flags=re.DOTALL)
-
-
-def words(text):
-    return text.split()
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TRIED = [page for page in PAGES if {language for language, *_ in BLOCK.findall(page.read_text())} & {"console", "python"}]
 
 
-@pytest.mark.parametrize("page", ["top-k-answers.md"])
-def test_a_reader_who_follows_the_page_sees_what_it_shows(page, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    printed = None
-    for language, name, content in BLOCK.findall((DOCS / page).read_text()):
-        if language == "jsonl":
-            (tmp_path / name).write_text(content)
-        elif language == "console":
-            (command,) = (line[2:] for line in content.splitlines() if line.startswith("$ "))
-            assert main(shlex.split(command)[1:]) == 0, capsys.readouterr().err
-            printed = capsys.readouterr().out
-        elif language == "text":
-            assert words(content) == words(printed)
-        elif language == "python":
-            exec(compile(content, page, "exec"), {})
-            promised = [line.split("#", 1)[1].strip() for line in content.splitlines() if line.startswith("print(")]
-            assert capsys.readouterr().out.splitlines() == promised
+@pytest.fixture(scope="module")
+def desk(shapes, tmp_path_factory):
+    return make_desk(tmp_path_factory.mktemp("desk"), shapes)
+
+
+@pytest.mark.parametrize("page", TRIED, ids=lambda page: page.name)
+def test_a_reader_who_follows_the_page_sees_what_it_shows(page, desk, tmp_path, monkeypatch, capsys):
+    for thing in desk.iterdir():  # each page has a desk of its own
+        (tmp_path / thing.name).symlink_to(thing)
+    if "```jsonl answers.jsonl" in page.read_text():
+        (tmp_path / "answers.jsonl").unlink()
+    Reader(tmp_path, monkeypatch, capsys).follow(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+    for target, place in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        headings = re.findall(r"^#+ (.*)$", (page.parent / target if target else page).read_text(), flags=re.MULTILINE)
+        assert place in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}

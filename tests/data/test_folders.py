@@ -108,7 +108,7 @@ def test_folders_that_may_be_splits_are_asked_about(tmp_path, names, message):
 def test_folders_beside_the_splits_are_noted(tmp_path):
     for name in ("train", "test", "labels"):
         draw_folder(tmp_path / name, per_class=3)
-    assert load_data(tmp_path).notes == ("labels/ beside the splits were left out",)
+    assert load_data(tmp_path).notes == ("left out beside the splits: labels/",)
 
 
 def test_a_class_spelled_in_two_ways_is_refused(tmp_path):

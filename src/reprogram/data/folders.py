@@ -46,7 +46,7 @@ def load_folder(folder: Path, split_seed: int = 0) -> DataSet:
             )
     classes = tuple(sorted({entry for place in splits.values() for entry in _folders(place)}))
     parts = {part: _scan(place, classes, left_out) for part, place in splits.items()}
-    notes = [f"{_listed(others)} beside the splits were left out"] if others else []
+    notes = [f"left out beside the splits: {_listed(others)}"] if others else []
     return DataSet.of_parts(name, classes, parts, source=source, notes=[*notes, *_left_out_notes(left_out)])
 
 
