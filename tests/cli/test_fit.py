@@ -8,10 +8,9 @@ import time
 
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 
-from command import SMALL, here, reprogram
+from command import SMALL, here
 from conftest import draw_folder
 
 

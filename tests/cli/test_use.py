@@ -47,5 +47,3 @@ def test_predict_names_the_evidence(run, shapes):
 def test_an_image_of_another_size_and_mode_is_classified(run, tmp_path):
     Image.new("LA", (300, 20), (120, 30)).save(tmp_path / "grey alpha.png")
     assert here("predict", run[0], tmp_path / "grey alpha.png").stdout.startswith(f"{tmp_path}/grey alpha.png: ")
-
-
