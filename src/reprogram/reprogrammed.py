@@ -124,13 +124,16 @@ class Reprogrammed(nn.Module):
         """Name the source labels that speak for each class; see `Mapping.explain`."""
         return self.mapping.explain(count, encoder=encoder)
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, **sections: Any) -> None:
         """Write an artefact (θ, ω and J; no source weight) into a folder of its own: JSON and safetensors.
 
-        An artefact that stands there is replaced; anything else is left alone, with an error.
+        Args:
+            folder: an artefact that stands there is replaced; anything else is left alone, with an error.
+            sections: what else belongs to it, as plain JSON values.
         """
         source = {**self.frozen.spec, "fingerprint": self.frozen.fingerprint}
-        write_artefact(Path(folder), self.mapping, {"program": self.program.config(), "frozen": source}, self.state_dict())
+        parts = {"program": self.program.config(), "frozen": source, **sections}
+        write_artefact(Path(folder), self.mapping, parts, self.state_dict())
 
     @classmethod
     def load(cls, folder: str | Path, frozen: Frozen | None = None, *, weights: str | Path | None = None) -> "Reprogrammed":

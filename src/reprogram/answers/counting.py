@@ -36,6 +36,7 @@ class Plan:
         starts: the number of each shard's first row among all rows.
         state: the tensors of the mapping to measure, but for its statistics.
         samples: how many rows of each class it was estimated from.
+        only: the one class whose rows count; None for all.
     """
 
     labels: LabelSets
@@ -44,6 +45,7 @@ class Plan:
     starts: dict[str, int]
     state: State | None = None
     samples: Array | None = None
+    only: str | None = None
 
     def make(self) -> Mapping:
         """The mapping, with nothing counted."""
@@ -151,7 +153,10 @@ def sided_rows(plan: Plan, path: Path) -> Iterator[tuple[Rows, Tensor, Tensor]]:
     for block in read_blocks(path):
         kept, held = map(torch.from_numpy, plan.rule.sides(block, start))
         start += block.rows
-        yield plan.labels.rows(block), kept, held
+        rows = plan.labels.rows(block, strict=plan.only is None)
+        if plan.only is not None:
+            kept = kept & (rows.targets == plan.labels.classes.index(plan.only))
+        yield rows, kept, held
 
 
 def score_shards(plan: Plan, shards: Sequence[Path], workers: Workers, progress: Progress) -> tuple[int, int, int]:

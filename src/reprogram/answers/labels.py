@@ -44,7 +44,8 @@ class Rows:
     def where(self, mask: Tensor) -> "Rows":
         """The rows at which the mask is true."""
         parts: list[Any] = [getattr(self, field.name) for field in fields(self)]
-        return Rows(*(None if part is None else part[mask] for part in parts))
+        chosen: list[Any] = [None if part is None else part[mask] for part in parts]
+        return Rows(*chosen)
 
 
 def rank_weights(count: int) -> list[float]:
@@ -143,7 +144,8 @@ class LabelSets:
             )
 
     @cached_property
-    def _class_numbers(self) -> dict[str, int]:
+    def class_numbers(self) -> dict[str, int]:
+        """The number of each class, by all the texts that mean it."""
         return _numbers(self.classes, self.classes_numbered)
 
     @cached_property
@@ -161,7 +163,7 @@ class LabelSets:
 
     def _target(self, block: Block, row: int, strict: bool) -> int:
         label = block.labels[row] if block.labels is not None else ""
-        number = self._class_numbers.get(label, -1)
+        number = self.class_numbers.get(label, -1)
         if number < 0 and strict:
             raise ReprogramError(
                 f"{block.place(row)} has the label {label!r}, which is none of the {len(self.classes)} classes"
