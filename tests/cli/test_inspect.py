@@ -44,7 +44,7 @@ def test_a_set_of_the_paper_under_its_protocol(tmp_path):
     assert program["image_size"] == 32, "128 px on a canvas of 224"
 
 
-def test_models_are_described_and_other_sources_explained(places):
+def test_models_are_described_and_other_sources_explained():
     shown = here("models", "show", "timm:test_resnet").stdout
     assert re.search(r"labels +1000: tench; goldfish", shown)
     assert "WordNet" in shown
