@@ -15,10 +15,13 @@ from reprogram.sources.load import import_torchvision
 
 
 def make_desk(root, shapes):
-    """Fill a folder; `shapes` is a folder of images with train/ and test/."""
-    (root / "photos").symlink_to(shapes)
-    (root / "new.jpg").symlink_to(sorted((shapes / "test" / "disc").iterdir())[0])
-    write_image_files(root, shapes)
+    """Fill a folder; `shapes` is a folder of images with train/ and test/, of which every third is taken."""
+    files = [(split, path) for split in ("train", "test") for path in sorted((shapes / split).rglob("*.png"))[::3]]
+    for split, path in files:
+        (root / "photos" / split / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (root / "photos" / split / path.parent.name / path.name).symlink_to(path)
+    (root / "new.jpg").symlink_to(next(path for split, path in files if split == "test"))
+    write_image_files(root, files)
     write_cifar10(root / "sets")
     write_eurosat(root / "sets")
     write_answers(root / "answers.npz")
@@ -46,9 +49,8 @@ def write_answers(path):
     np.savez(path, logits=logits.astype(np.float32), labels=kinds[place], names=np.array([f"thing {i}" for i in range(20)]))
 
 
-def write_image_files(root, shapes):
-    """A quarter of the images as a table, as arrays and as a data set on disk."""
-    files = [(split, path) for split in ("train", "test") for path in sorted((shapes / split).rglob("*.png"))[::4]]
+def write_image_files(root, files):
+    """The images, pairs of split and path, as a table, as arrays and as a data set on disk."""
     columns = {
         "path": [str(path) for _, path in files],
         "label": [path.parent.name for _, path in files],

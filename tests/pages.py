@@ -68,4 +68,4 @@ class Reader:
         for found, expected in zip(lines, promised, strict=True):
             numbers = [[float(word) for word in NUMBER.findall(text)] for text in (found, expected)]
             assert numbers[0] == pytest.approx(numbers[1], abs=0.05)  # other processors round differently
-            assert NUMBER.sub("", found) == NUMBER.sub("", expected)
+            assert NUMBER.sub("", found) == NUMBER.sub("", expected), f"printed {found}, promised {expected}"

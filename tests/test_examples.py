@@ -55,7 +55,7 @@ def test_fit_takes_its_data_its_model_its_program_and_its_mapping(desk):
 def test_map_reads_its_shards(desk):
     root, environment = desk
     said = reprogram(*commands()[1], cwd=root, env=environment).stdout
-    assert "16 rows of 1 shard: 4 source labels -> 2 classes by share" in said
+    assert "16 rows: 4 source labels -> 2 classes by share" in said
 
 
 def test_without_the_plugin_its_names_are_not_known(desk):

@@ -1,4 +1,4 @@
-"""The README can be followed from the start: short Python, extras and make targets that exist. Its blocks run in test_docs."""
+"""The README can be followed: it is short, and its extras and make targets exist. Its blocks run in test_docs."""
 
 import re
 import tomllib
