@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
+from command import SMALL, here
 from reprogram.sources.load import load_frozen
 
 # The networks here are small and the test workers share the cores: a second thread mostly waits for the first one.
@@ -53,3 +54,11 @@ def shapes(tmp_path_factory):
     draw_folder(root / "train", per_class=32, seed=1)
     draw_folder(root / "test", per_class=10, seed=2)
     return root
+
+
+@pytest.fixture(scope="session")
+def run(shapes, tmp_path_factory):
+    """A finished run on the drawn shapes, and what was printed."""
+    folder = tmp_path_factory.mktemp("runs") / "shapes"
+    done = here("fit", "--data", shapes, "--mapping", "blm", "--epochs", 3, "--out", folder, *SMALL)
+    return folder, done.stdout

@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reprogram.mappings.closed_form import bayes
 
 from reprogram.errors import ignore_evidence_warnings
+from reprogram.mappings.bayesian import bayes
 from reprogram.mappings.gaussians import GaussianFit, gaussian
 from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
 from reprogram.statistics.gaussian import GaussianStatistics

@@ -4,10 +4,11 @@ import itertools
 
 import pytest
 import torch
-from reprogram.mappings.closed_form import bayes, one_to_one
-from reprogram.mappings.gaussian import gaussian
 
 from reprogram.errors import ignore_evidence_warnings
+from reprogram.mappings.assignment import one_to_one
+from reprogram.mappings.bayesian import bayes
+from reprogram.mappings.gaussians import gaussian
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.scorers import FOLDS, Candidate
 from reprogram.registry import imported

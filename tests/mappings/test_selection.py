@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from pydantic import Field
-from reprogram.mappings.closed_form import one_to_one
-from reprogram.mappings.gaussian import gaussian
 
 from reprogram.errors import ReprogramError
+from reprogram.mappings.assignment import one_to_one
 from reprogram.mappings.base import make_mapping
+from reprogram.mappings.gaussians import gaussian
 from reprogram.mappings.registry import MAPPINGS, register_mapping
 from reprogram.mappings.scorers import Scorer
 from reprogram.mappings.selection import select

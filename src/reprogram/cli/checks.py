@@ -17,7 +17,7 @@ from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, unknown
 from reprogram.files import read_json
 from reprogram.mappings.registry import AUTO, MAPPINGS
-from reprogram.run.config import FitConfig
+from reprogram.run.config import OWNERS, FitConfig
 from reprogram.run.paths import located
 from reprogram.sources.registry import SOURCES, check_model_name, find_source
 
@@ -49,24 +49,41 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
     if resume:
         if out is None or file is not None:
             raise ReprogramError("--resume continues the run in --out with its own settings; give --out and no --config")
-        if not (Path(out) / "config.json").exists():
+        stored = Path(out).expanduser() / "config.json"
+        if not stored.exists():
             raise ReprogramError(f"{out!r} holds no run to resume; check the path, or start one without --resume")
-        before = read_json(Path(out) / "config.json", "run configuration")
+        before = read_json(stored, "run configuration")
     elif file is not None:
         before = read_json(Path(file).expanduser(), "configuration")
     if not isinstance(before, dict):
         raise ReprogramError(f"configuration {file or out!r} holds no table of settings; write a JSON object")
-    config = located(FitConfig.read({**before, **values}, spell=spell))
-    check_data_spec(config.data, config.data_root)
+    before = _still_meant(before, values)
+    config = FitConfig.read({**before, **values}, spell=spell)
+    check_data_spec(config.data, Path(config.data_root).expanduser())
     check_model_name(config.model, config.weights)
+    config = located(config)
+    if resume:  # its paths were located when it was begun, perhaps in another folder
+        config = FitConfig.read({**config.given, **{name: before[name] for name in before if name not in values}})
     return FitPlan(config, None if out is None else Path(out).expanduser(), resume)
+
+
+def _still_meant(before: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a file without those that it has for a mapping, program or source which a flag replaces."""
+    kept = dict(before)
+    for part, field in (("mapping", "mapping"), ("program", "program"), ("source", "model")):
+        old, new = before.get(field, FitConfig.model_fields[field].default), values.get(field)
+        if part == "source" and new is not None:
+            old, new = str(old).partition(":")[0], new.partition(":")[0]
+        if new not in (None, old):
+            kept = {name: value for name, value in kept.items() if name not in OWNERS[part].setting_names()}
+    return kept
 
 
 def check_run(command: EvaluateCommand) -> EvaluateCommand:
     """The run is there, and so is the data."""
     check_folder(command.run)
     if command.data is not None:
-        check_data_spec(command.data, command.data_root or "data")
+        check_data_spec(command.data, Path(command.data_root or "data").expanduser())
     return command
 
 
@@ -128,7 +145,7 @@ def check_logits(given: dict[str, Any]) -> tuple[LogitsCommand, dict[str, Any]]:
     else:
         check_model_name(command.model, command.weights)
     if command.data is not None:
-        check_data_spec(command.data, command.data_root)
+        check_data_spec(command.data, Path(command.data_root).expanduser())
     checked = SOURCES.read(find_source(command.model)[0].prefix, options, spell)
     return command, {name: getattr(checked, name) for name in options}
 

@@ -34,7 +34,7 @@ def demo(command: DemoCommand) -> None:
     progress = for_stream()
     progress.say("An ImageNet network that has never seen a digit learns to read them; not one of its weights changes.\n")
     rows = []
-    with claimed_folder(Path(command.out or "runs/demo"), numbered=command.out is None) as folder:
+    with claimed_folder(Path(command.out or "runs/demo").expanduser(), numbered=command.out is None) as folder:
         for method in DEMO_METHODS:
             settings = {"canvas": 48, "image_size": 32, "epochs": command.epochs, "seed": command.seed}
             try:

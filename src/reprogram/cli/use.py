@@ -52,9 +52,7 @@ def evaluate(command: EvaluateCommand) -> None:
     progress.say(f"expected calibration error: {evaluation.calibration_error():.3f}")
     for text in evaluation.skipped[:5]:
         progress.say(f"note: skipped: {text}")
-    known = seen_images(run)
-    trained_on = sum(mark in known for mark in split.fingerprints()) if known else 0
-    if trained_on:
+    if trained_on := split.count_among(seen_images(run)):
         progress.say(
             f"note: {trained_on} of {len(split)} images were used in training or to select the epoch, so this accuracy is "
             "not that of new images"
@@ -65,13 +63,15 @@ def _split_to_measure(command: EvaluateCommand, model: Reprogrammed, config: Fit
     """The images that `evaluate` is asked for, and their name: the run's own data by default, or others."""
     if command.data is None and config is None:
         raise ReprogramError(f"{command.run!r} does not tell its data; say what to measure on with --data")
+    if config is not None and command.data_root is not None:
+        config = FitConfig.read({**config.model_dump(), "data_root": str(Path(command.data_root).expanduser())})
     if config is not None and (command.data is None or absolute_spec(command.data) == config.data):
         data = divided_data(config, configured_data(config))
     elif Path(str(command.data)).expanduser().is_dir():
         folder = Path(str(command.data)).expanduser()
         return f"{folder.resolve().name} ({command.split})", load_labelled(folder, command.split, model.classes)
     else:
-        data = load_data(str(command.data), root=command.data_root or "data")
+        data = load_data(str(command.data), root=Path(command.data_root or "data").expanduser())
     return f"{data.name} ({command.split})", _part(data, command.split)
 
 

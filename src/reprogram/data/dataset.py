@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -130,11 +131,13 @@ class Split(ABC):
         return {name: self.subset(chosen) for name, chosen in places.items()}
 
     def native_size(self) -> int:
-        """The shorter side of a typical image, in pixels: the median of a few."""
-        places = range(0, len(self), max(1, len(self) // 9))
+        """The shorter side of a typical image, in pixels: the median of a few that can be decoded."""
+        sizes: list[int] = []
         with large_images_allowed():
-            sizes = sorted(min(self.read(place, None, "bilinear").shape[-2:]) for place in list(places)[:9])
-        return sizes[len(sizes) // 2]
+            for place in range(0, len(self), max(1, len(self) // 9))[:9]:
+                with suppress(ReprogramError):  # whoever decodes all of them says what is wrong with it
+                    sizes.append(min(self.read(place, None, "bilinear").shape[-2:]))
+        return sorted(sizes)[len(sizes) // 2] if sizes else min(self.read(0, None, "bilinear").shape[-2:])
 
     def _decode(self, size: int, interpolation: Interpolation, progress: Progress) -> Tensor:
         with torch.inference_mode(False):  # threads, which are not in the caller's inference mode, must be able to write

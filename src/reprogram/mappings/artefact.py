@@ -122,7 +122,7 @@ def described_mapping(content: dict[str, Any], folder: Path, span: Tensor | None
     try:
         _Description.model_validate(content)
     except ValidationError:
-        raise _unfit(folder) from None
+        raise unfit(folder) from None
     return make_mapping(source_labels=content["source_labels"], classes=content["classes"], span=span, **content["mapping"])
 
 
@@ -131,7 +131,7 @@ def fill_mapping(mapping: Mapping, tensors: dict[str, Tensor], folder: Path) -> 
     try:
         mapping.load_state_dict({key.removeprefix(_PREFIX): value for key, value in tensors.items()})
     except RuntimeError:
-        raise _unfit(folder) from None
+        raise unfit(folder) from None
 
 
 def labels_csv(mapping: Mapping) -> str:
@@ -145,5 +145,6 @@ def labels_csv(mapping: Mapping) -> str:
     return text.getvalue()
 
 
-def _unfit(folder: Path) -> ReprogramError:
+def unfit(folder: Path) -> ReprogramError:
+    """The error about an artefact whose parts contradict one another."""
     return ReprogramError(f"the parts of artefact {str(folder)!r} do not fit together; make it again")

@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
-from reprogram.mappings.artefact import load_mapping
+from reprogram.mappings.artefact import load_mapping, unfit
 from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.class_labels import SavedLabels, class_names, class_numbers, class_place, with_label
+from reprogram.mappings.parameters import check_mapper_settings, with_settings
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import Selection, select
 from reprogram.randomness import generator
@@ -42,19 +44,13 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def add_class(self, label: Any, X: Any) -> Self:
         """Add a class by logits of its samples; what is known about the others stays, and K stays."""
         check_is_fitted(self)
-        found = np.asarray(label)
-        if found.dtype.kind != self.classes_.dtype.kind and not {found.dtype.kind, self.classes_.dtype.kind} <= {"i", "u"}:
-            raise ReprogramError(
-                f"class {label!r} was given, but the classes are of type {self.classes_.dtype}; give a label of that type"
-            )
-        if label in self.classes_:
-            raise ReprogramError(f"class {label!r} is already known; add samples to it with partial_fit")
+        classes = with_label(self.classes_, label)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        classes = np.unique(np.append(self.classes_, found))  # of a type that holds the new label, too
-        mapping = self.mapping_.with_classes(_names(classes))
-        numbers = torch.full((len(X),), int(np.searchsorted(classes, found)))
-        with ignore_evidence_warnings():
-            mapping.learn(mapping.count(_tensor(X), numbers))
+        mapping = self.mapping_.with_classes(class_names(classes))
+        if mapping.statistics is not None:
+            numbers = class_numbers(classes, np.full(len(X), label, dtype=classes.dtype))
+            with ignore_evidence_warnings():
+                mapping.learn(mapping.count(_tensor(X), numbers))
         self.mapping_, self.classes_ = mapping, classes
         return self
 
@@ -67,15 +63,16 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             sample_weight: the weights that they were given with.
         """
         check_is_fitted(self)
-        if label not in self.classes_:
+        place = class_place(self.classes_, label)
+        if place is None:
             raise unknown("class", str(label), [str(known) for known in self.classes_])
         counted = None
-        if X is not None:
+        if X is not None and self.mapping_.statistics is not None:
             X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-            counted = self._count(X, np.full(len(X), label, dtype=self.classes_.dtype), sample_weight)
+            counted = self._count(X, torch.full((len(X),), place), sample_weight)
         with ignore_evidence_warnings():
-            self.mapping_ = self.mapping_.without_class(_names(np.asarray([label]))[0], counted)
-        self.classes_ = self.classes_[self.classes_ != label]
+            self.mapping_ = self.mapping_.without_class(self.mapping_.classes[place], counted)
+        self.classes_ = np.delete(self.classes_, place)
         return self
 
     def forget(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
@@ -83,7 +80,7 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=False)
         with ignore_evidence_warnings():
-            self.mapping_.forget(self._count(X, y, sample_weight))
+            self.mapping_.forget(self._count(X, class_numbers(self.classes_, y), sample_weight))
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
@@ -116,22 +113,36 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, folder: str | Path) -> None:
         """Write the fitted mapper as a folder of JSON and safetensors; nothing is pickled."""
         check_is_fitted(self)
-        facts = {"labels": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
         names = getattr(self, "feature_names_in_", None)
-        self.mapping_.save(folder, **{_SECTION: facts | {"features": None if names is None else names.tolist()}})
+        facts = SavedLabels(
+            labels=self.classes_.tolist(),
+            dtype=self.classes_.dtype.str,
+            features=None if names is None else names.tolist(),
+            passes=getattr(self, "n_iter_", 1),
+        )
+        self.mapping_.save(folder, **{_SECTION: facts.model_dump()})
 
     @classmethod
     def load(cls, folder: str | Path) -> "LabelMapper":
         """Read a fitted mapper: one that `save` wrote, or the mapping of a run or of `reprogram map`."""
         mapping, content = load_mapping(Path(folder))
-        facts = content.get(_SECTION) or {"labels": list(mapping.classes), "dtype": None, "features": None}
+        try:
+            facts = SavedLabels.read(content.get(_SECTION, {"labels": list(mapping.classes)}))
+            classes = facts.classes()
+        except (ReprogramError, TypeError, ValueError, OverflowError):
+            raise unfit(Path(folder)) from None
+        if class_names(classes) != list(mapping.classes) or len(facts.features or mapping.source_labels) != mapping.k_source:
+            raise unfit(Path(folder))
         settings = {name: getattr(mapping.settings, name) for name in mapping.settings.without_training()}
         mapper = LabelMapper(mapping.name, source_labels=list(mapping.source_labels), **settings)
-        mapper.mapping_, mapper.n_features_in_ = mapping, mapping.k_source
-        mapper.classes_ = np.asarray(facts["labels"], dtype=facts["dtype"])
-        if facts["features"] is not None:
-            mapper.feature_names_in_ = np.asarray(facts["features"], dtype=object)
+        mapper.mapping_, mapper.classes_ = mapping, classes
+        mapper.n_features_in_, mapper.n_iter_ = mapping.k_source, facts.passes
+        if facts.features is not None:
+            mapper.feature_names_in_ = np.asarray(facts.features, dtype=object)
         return mapper
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "mapping_")
 
     def _start(self, classes: NDArray[Any], method: str, seed: int = 0, **settings: Any) -> None:
         """An empty mapping for these classes."""
@@ -142,34 +153,18 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ReprogramError(
                 f"{len(names)} source labels were given for logits of {self.n_features_in_} columns; give one for each"
             )
-        self.mapping_ = make_mapping(method, list(names), _names(classes), seed=seed, weighted=True, **settings)
+        self.mapping_ = make_mapping(method, list(names), class_names(classes), seed=seed, weighted=True, **settings)
         self.classes_ = classes
 
-    def _learn(self, X: NDArray[Any], y: NDArray[Any], weights: ArrayLike | None = None) -> Self:
-        if weights is not None:
-            weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
-            if not np.any(weights):
-                raise ReprogramError("all sample weights are zero, but at least one sample must count")
+    def _learn(self, X: NDArray[Any], numbers: Tensor, weights: NDArray[Any] | None = None) -> Self:
         if self.mapping_.statistics is not None:
-            counted = self._count(X, y, weights)
+            counted = self._count(X, numbers, weights)
             with ignore_evidence_warnings():  # a class of weight 0 is the caller's own doing
                 self.mapping_.statistics.merge(counted)
                 self.mapping_.estimate()
         return self
 
-    def _numbers(self, y: NDArray[Any]) -> Tensor:
-        """Labels as indices of `classes_`."""
-        places = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
-        strange = self.classes_[places] != y
-        if strange.any():
-            known = ", ".join(map(str, self.classes_[:5].tolist()))
-            raise ReprogramError(
-                f"label {y[strange][0]!r} was given, but the classes are {known} ...; add it with add_class"
-            )
-        return torch.from_numpy(places)
-
-    def _count(self, X: NDArray[Any], y: NDArray[Any], weights: ArrayLike | None) -> Statistics:
-        numbers = self._numbers(y)
+    def _count(self, X: NDArray[Any], numbers: Tensor, weights: ArrayLike | None) -> Statistics:
         sample_weight = None if weights is None else torch.from_numpy(_check_sample_weight(weights, X, dtype=np.float64))
         return self.mapping_.count(_tensor(X), numbers, sample_weight)
 
@@ -191,7 +186,8 @@ class LabelMapper(_Mapper):
         learning_rate: of the learned methods' Adam.
         random_state: seed of rlm and of the learned methods.
         settings: what the method can be told, such as `smoothing`, `top_ratio`, `top_k`, `normalize`, `shrinkage`, `priors`
-            and `optimal`. All mappings' settings are parameters, for grid searches; a method ignores those of the others.
+            and `optimal`; None is the method's default. All mappings' settings are parameters, for grid searches; a method
+            ignores those of the others.
 
     Attributes:
         classes_: (k_T,) the labels, sorted.
@@ -210,6 +206,7 @@ class LabelMapper(_Mapper):
     _passes_of: Mapping | None = None
     _optimizer: torch.optim.Optimizer | None = None
 
+    @with_settings
     def __init__(
         self,
         method: str = "gaussian",
@@ -225,23 +222,22 @@ class LabelMapper(_Mapper):
         self.max_iter = max_iter
         self.learning_rate = learning_rate
         self.random_state = random_state
-        known = _all_settings()
+        check_mapper_settings(settings)
         for name, value in settings.items():
-            if name not in known:
-                raise TypeError(str(unknown("setting", name, known)))
             setattr(self, name, value)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters, the settings of all mappings among them."""
-        own: dict[str, Any] = super().get_params(deep=deep)
-        return own | {name: getattr(self, name, default) for name, default in _all_settings().items()}
+        """The parameters, the settings of all mappings among them: None for those that were not given."""
+        return {name: getattr(self, name, None) for name in self._get_param_names()}
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Estimate the mapping from logits X (n, k_S) and labels y (n,)."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
-        self._start(unique_labels(y), self.method, self._seed(), **self._settings())
-        return self._learn(X, y, sample_weight)._descend(X, y, sample_weight, self.max_iter)
+        classes, weights = unique_labels(y), _checked_weights(sample_weight, X)
+        self._start(classes, self.method, self._seed(), **self._settings())
+        numbers = class_numbers(classes, y)
+        return self._learn(X, numbers, weights)._descend(X, numbers, weights, self.max_iter)
 
     def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Add samples to what is known; of estimated methods exactly as if all had been given to `fit` at once.
@@ -256,17 +252,21 @@ class LabelMapper(_Mapper):
         first = not hasattr(self, "mapping_")
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=first)
         check_classification_targets(y)
+        weights = _checked_weights(sample_weight, X)
         given = None if classes is None else unique_labels(np.asarray(classes))
         if first:
             if given is None:
                 raise ReprogramError("partial_fit got no classes, but the first call needs all of them: classes=[...]")
+            numbers = class_numbers(given, y)
             self._start(given, self.method, self._seed(), **self._settings())
-        elif given is not None and not np.array_equal(given, self.classes_):
-            raise ReprogramError(
-                f"classes {given.tolist()[:5]} were given, but this mapper has {self.classes_.tolist()[:5]}; leave them "
-                "out, or change them with add_class and remove_class"
-            )
-        return self._learn(X, y, sample_weight)._descend(X, y, sample_weight, 1)
+        else:
+            if given is not None and not np.array_equal(given, np.sort(self.classes_)):
+                raise ReprogramError(
+                    f"classes {given.tolist()[:5]} were given, but this mapper has {self.classes_.tolist()[:5]}; leave "
+                    "them out, or change them with add_class and remove_class"
+                )
+            numbers = class_numbers(self.classes_, y)
+        return self._learn(X, numbers, weights)._descend(X, numbers, weights, 1)
 
     def __sklearn_tags__(self) -> Any:
         """Say that most mappings read a class off the largest logits, and classify nothing else well."""
@@ -279,12 +279,12 @@ class LabelMapper(_Mapper):
         if self.method not in MAPPINGS:
             raise unknown("method", str(self.method), MAPPINGS)
         names = MAPPINGS[self.method].settings.without_training()
-        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return {name: getattr(self, name, None) for name in names}
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _descend(self, X: NDArray[Any], y: NDArray[Any], weights: ArrayLike | None, passes: int) -> Self:
+    def _descend(self, X: NDArray[Any], numbers: Tensor, weights: NDArray[Any] | None, passes: int) -> Self:
         """For the learned methods, Adam on the cross-entropy, in batches whose order the seed decides."""
         if self._passes_of is not self.mapping_:
             self._passes_of, self.n_iter_ = self.mapping_, 0
@@ -293,7 +293,6 @@ class LabelMapper(_Mapper):
             self.n_iter_ = 1
             return self
         inputs = self.mapping_.affine.normalised(_tensor(X))
-        numbers = self._numbers(y)
         each = torch.from_numpy(_check_sample_weight(weights, X, dtype=np.float32))
         optimizer = self._optimizer = self._optimizer or torch.optim.Adam(self.mapping_.parameters(), lr=self.learning_rate)
         for _ in range(passes):
@@ -341,21 +340,21 @@ class LabelMapperCV(_Mapper):
         """Choose on logits X (n, k_S) and labels y (n,), then estimate the chosen mapping from all of them."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
-        self.classes_ = unique_labels(y)
-        self.selection_ = select((_tensor(X), self._numbers(y)), len(self.classes_), methods=self.methods, grid=self.grid)
-        self._start(self.classes_, self.selection_.choice.mapping, **self.selection_.choice.settings)
-        return self._learn(X, y)
+        classes = unique_labels(y)
+        numbers = class_numbers(classes, y)
+        self.selection_ = select((_tensor(X), numbers), len(classes), methods=self.methods, grid=self.grid)
+        self._start(classes, self.selection_.choice.mapping, **self.selection_.choice.settings)
+        return self._learn(X, numbers)
 
 
-def _all_settings() -> dict[str, Any]:
-    """The settings of all mappings that matter on fixed logits, with their defaults."""
-    fields = [(name, family.settings) for family in MAPPINGS.values() for name in family.settings.without_training()]
-    return {name: settings.model_fields[name].default for name, settings in reversed(fields)}
+def _checked_weights(weights: ArrayLike | None, X: NDArray[Any]) -> NDArray[Any] | None:
+    if weights is None:
+        return None
+    checked: NDArray[Any] = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
+    if not np.any(checked):
+        raise ReprogramError("all sample weights are zero, but at least one sample must count")
+    return checked
 
 
 def _tensor(X: NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(X))
-
-
-def _names(classes: NDArray[Any]) -> list[str]:
-    return [str(label) for label in classes.tolist()]

@@ -16,7 +16,7 @@ from reprogram.progress import Progress
 from reprogram.randomness import derived_seed
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.config import FitConfig
-from reprogram.run.defaults import Facts, resolve
+from reprogram.run.defaults import Facts, mapping_settings, resolve
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
 from reprogram.sources.registry import find_source
@@ -122,7 +122,7 @@ def decoding_of(config: FitConfig) -> Decoding:
 def build(config: FitConfig, frozen: Frozen, data: DataSet, chosen: Candidate | None = None) -> Reprogrammed:
     """Program, frozen model and mapping together, on the device; `config` is resolved."""
     if chosen is not None:
-        name, settings = chosen.mapping, chosen.settings
+        name, settings = chosen.mapping, mapping_settings(chosen.mapping, chosen.settings, config.protocol == "paper")
     elif config.mapping == AUTO:
         name, settings = _BEFORE_THE_CHOICE, {}
     else:

@@ -63,6 +63,8 @@ class FitConfig(TrainingSettings):
         spell: Spell = (info.context or {}).get("spell", spelled)
         if self.mapping != AUTO and self.mapping not in MAPPINGS:
             raise unknown("mapping", self.mapping, (*MAPPINGS, AUTO))
+        if self.program not in PROGRAMS:
+            raise unknown("program", self.program, PROGRAMS)
         for name, value in self.extras.items():
             owner = next((part for part, registry in OWNERS.items() if name in registry.setting_names()), None)
             if owner is None:
@@ -84,7 +86,9 @@ class FitConfig(TrainingSettings):
     @property
     def given(self) -> dict[str, Any]:
         """What was said: fields and further settings, without those that were left to the defaults."""
-        return {name: getattr(self, name) for name in self.model_fields_set if getattr(self, name) is not None}
+        names = (*type(self).model_fields, *self.extras)  # always in one order, that of the schema
+        said = {name: getattr(self, name) for name in names if name in self.model_fields_set}
+        return {name: value for name, value in said.items() if value is not None}
 
     def options(self, part: str, spell: Spell = spelled) -> dict[str, Any]:
         """The given settings of the mapping, the program or the source, checked by their owner."""

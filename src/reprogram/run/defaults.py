@@ -1,5 +1,6 @@
 """The one place where a default is decided that depends on the model, the data or the protocol."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,8 +63,13 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     values.setdefault("augment", program.augment(around))
     values |= program.resolved(around).model_dump()
     if config.mapping != AUTO:
-        own = MAPPINGS.read(config.mapping, config.options("mapping")).model_dump()
-        if as_published and own.get("refresh") == "reuse" and "refresh" not in config.given:
-            own["refresh"] = "fresh"  # the paper's algorithms estimate ω by a pass of its own before each epoch
-        values |= own
+        values |= mapping_settings(config.mapping, config.options("mapping"), as_published)
     return FitConfig.read({**config.model_dump(include=set(FitConfig.model_fields)), **config.extras, **values})
+
+
+def mapping_settings(name: str, given: Mapping[str, Any], as_published: bool) -> dict[str, Any]:
+    """All settings of a mapping: those given, and the rest by default."""
+    settings: dict[str, Any] = MAPPINGS.read(name, given).model_dump()
+    if as_published and settings.get("refresh") == "reuse" and "refresh" not in given:
+        settings["refresh"] = "fresh"  # the paper's algorithms estimate ω by a pass of its own before each epoch
+    return settings

@@ -12,10 +12,13 @@ _UNSAFE = str.maketrans(dict.fromkeys(' /\\:*?"<>|', "-"))
 
 def located(config: FitConfig) -> FitConfig:
     """The same with absolute paths, so that the run can be continued and evaluated from anywhere."""
-    paths: dict[str, Any] = {"data": absolute_spec(config.data), "model": absolute_name(config.model)}
-    for name in ("weights", "data_root"):
-        if name in config.given:
-            paths[name] = str(Path(getattr(config, name)).expanduser().absolute())
+    paths: dict[str, Any] = {
+        "data": absolute_spec(config.data),
+        "model": absolute_name(config.model),
+        "data_root": _absolute(config.data_root),
+    }
+    if config.weights is not None:
+        paths["weights"] = _absolute(config.weights)
     options = find_source(config.model)[0].settings.read(config.options("source")).absolute()
     paths |= {name: getattr(options, name) for name in config.options("source")}
     return FitConfig.read({**config.given, **paths})
@@ -29,5 +32,9 @@ def default_folder(config: FitConfig) -> Path:
     """
     program = config.program if "program" in config.given else find_source(config.model)[0].kind.default_program
     data = Path(config.data).expanduser()
-    name = data.stem if data.suffix else data.name
+    name = data.name if data.is_dir() else data.stem
     return Path("runs") / f"{name}-{program}-{config.mapping}".translate(_UNSAFE)
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())

@@ -1,0 +1,166 @@
+"""`reprogram fit`: its run folder, its defaults, and going on after a kill."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from command import SMALL, here, reprogram
+from conftest import draw_folder
+
+
+def test_fit_fills_the_run_folder(run):
+    folder, printed = run
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json", "metrics.jsonl", "result.json", "environment.json", "artefact", "checkpoint", "predictions.csv",
+        "images.txt",
+    }  # fmt: skip
+    result = json.loads((folder / "result.json").read_text())
+    assert set(result["accuracy"]) == {"last", "selected", "best_on_test"}
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in records] == [1, 2, 3]
+    rows = (folder / "predictions.csv").read_text().splitlines()
+    assert rows[0] == "image,label,predicted,confidence"
+    assert len(rows) == 31
+    right = sum(row.split(",")[1] == row.split(",")[2] for row in rows[1:])
+    assert right / 30 == pytest.approx(result["accuracy"]["selected"])
+    assert "epoch 3/3" in printed
+    assert str(folder) in printed
+
+
+def test_without_a_program_the_fit_is_one_pass(shapes, tmp_path):
+    here("fit", "--data", shapes, "--program", "none", "--mapping", "blm", "--out", tmp_path / "run", *SMALL)
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(records) == 1
+    assert records[0]["loss"] is None
+
+
+def test_a_config_file_gives_defaults_and_flags_go_before_it(run, tmp_path):
+    folder, _ = run
+    here("fit", "--config", folder / "config.json", "--epochs", 1, "--mapping", "rlm", "--out", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    expected = json.loads((folder / "config.json").read_text())
+    for name in ("smoothing", "refresh", "folds"):  # of blm, which was replaced
+        del expected[name]
+    assert config == expected | {"epochs": 1, "mapping": "rlm"}
+
+
+def test_the_default_run_folder_is_new_each_time(shapes, tmp_path):
+    for _ in range(2):
+        here("fit", "--data", shapes, "--program", "none", "--mapping", "rlm", *SMALL, cwd=tmp_path)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        f"{shapes.name}-none-rlm",
+        f"{shapes.name}-none-rlm-2",
+    ]
+
+
+def without_times(path):
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [
+        {key: value for key, value in record.items() if key not in ("seconds", "images_per_second")} for record in records
+    ]
+
+
+def test_bad_images_are_skipped_on_demand_and_listed(tmp_path):
+    folder = draw_folder(tmp_path / "set", per_class=8)
+    (folder / "disc" / "003.png").write_bytes(b"")
+    flags = ("fit", "--data", folder, "--program", "none", *SMALL, "--out", tmp_path / "run")
+    assert "003.png" in here(*flags, check=False).stderr
+    assert not (tmp_path / "run").exists()
+    here(*flags, "--skip-bad")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert len(result["skipped"]) == 1
+    assert "003.png" in result["skipped"][0]
+    assert sum(result["images"].values()) == 23
+
+
+def test_shots_and_fraction(shapes, tmp_path):
+    for name, flags, expected in (("shots", ["--shots", 4], 12), ("fraction", ["--fraction", 0.5], 42)):
+        here("fit", "--data", shapes, "--program", "none", *flags, *SMALL, "--no-cache", "--out", tmp_path / name)
+        assert json.loads((tmp_path / name / "result.json").read_text())["images"]["train"] == expected
+
+
+MANY = 16  # epochs: enough that a signal comes in time also on a busy machine
+
+
+def interrupt_in_an_epoch(arguments, folder, epochs_done, how):
+    """Start a fit, wait for some finished epochs, and send a signal while the next one runs."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reprogram", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        # a test run in the background of a shell ignores Ctrl-C and would hand that on
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    metrics = folder / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and len(metrics.read_text().splitlines()) >= epochs_done):
+        assert process.poll() is None, "the fit ended before it could be interrupted"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    time.sleep(0.05)
+    process.send_signal(how)
+    printed, _ = process.communicate(timeout=60)
+    assert len(metrics.read_text().splitlines()) < MANY, "the fit was over before the signal came"
+    assert not (folder / "result.json").exists()
+    return process.returncode, printed
+
+
+@pytest.mark.parametrize("mapping", ["blm+", "ilm"])
+def test_a_killed_fit_resumes_to_the_bit(shapes, tmp_path, mapping):
+    """SIGKILL in an epoch, then --resume: the same accuracies, metrics, θ and ω as an undisturbed run."""
+    arguments = ("fit", "--data", shapes, "--mapping", mapping, "--epochs", MANY, *SMALL)
+    here(*arguments, "--out", tmp_path / "whole")
+    code, _ = interrupt_in_an_epoch((*arguments, "--out", tmp_path / "cut"), tmp_path / "cut", 2, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    (tmp_path / "cut" / "checkpoint" / ".state.safetensors.1.tmp").write_bytes(b"half a file")
+    here("fit", "--resume", "--out", tmp_path / "cut")
+    listings = [
+        sorted(str(path.relative_to(root)) for path in root.rglob("*")) for root in (tmp_path / "cut", tmp_path / "whole")
+    ]
+    assert listings[0] == listings[1]
+    assert without_times(tmp_path / "cut" / "metrics.jsonl") == without_times(tmp_path / "whole" / "metrics.jsonl")
+    whole, cut = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "cut"))
+    assert whole["accuracy"] == cut["accuracy"]
+    for file in ("artefact/artefact.safetensors", "checkpoint/state.safetensors"):
+        expected, found = load_file(tmp_path / "whole" / file), load_file(tmp_path / "cut" / file)
+        assert expected.keys() == found.keys()
+        assert all(torch.equal(expected[key], found[key]) for key in expected)
+    assert (tmp_path / "cut" / "predictions.csv").read_text() == (tmp_path / "whole" / "predictions.csv").read_text()
+
+
+def test_ctrl_c_leaves_a_resumable_run_and_says_how(shapes, tmp_path):
+    arguments = ("fit", "--data", shapes, "--epochs", MANY, *SMALL, "--out", tmp_path / "run")
+    code, printed = interrupt_in_an_epoch(arguments, tmp_path / "run", 1, signal.SIGINT)
+    assert code == 130
+    assert f"reprogram fit --resume --out {tmp_path / 'run'}" in printed
+    here("fit", "--resume", "--out", tmp_path / "run")
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == MANY
+
+
+def test_resuming_a_finished_run_changes_nothing(run):
+    folder, _ = run
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "environment.json"}
+    here("fit", "--resume", "--out", folder)
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_auto_chooses_a_mapping_once_and_says_why(shapes, tmp_path):
+    folder = tmp_path / "auto"
+    done = here("fit", "--data", shapes, "--mapping", "auto", "--epochs", 2, "--out", folder, *SMALL)
+    selection = json.loads((folder / "selection.json").read_text())
+    chosen = json.loads((folder / "artefact" / "artefact.json").read_text())["mapping"]
+    assert chosen["name"] == selection["choice"]["mapping"]
+    assert f"chosen {chosen['name']}" in done.stdout
+    assert {row["mapping"] for row in selection["table"]} == {"flm", "blm", "blm+", "gaussian"}
+    again = here("fit", "--resume", "--out", folder)
+    assert "chosen" not in again.stdout
+    refused = here("fit", "--data", shapes, "--mapping", "auto", "--smoothing", 3, *SMALL, cwd=tmp_path, check=False)
+    assert refused.returncode == 2
+    assert "--smoothing 3 was given, but mapping auto chooses it" in refused.stderr
