@@ -43,7 +43,7 @@ def first_problem(error: pydantic.ValidationError, known: Iterable[str], spell: 
     if finding["type"] == "extra_forbidden":
         return unknown("setting", field, known)
     if finding["type"] == "missing":
-        return ReprogramError(f"{field} is missing; give it a value")
+        return ReprogramError(f"{spell(field, '').split()[0]} is missing; give it a value")
     given = spell(field, finding["input"]) if field else _shown(finding["input"])
     same = [finding, *(other for other in others if other["loc"][:1] == finding["loc"][:1])]
     wanted = " or ".join(dict.fromkeys(expectation(each["msg"]) for each in same))
