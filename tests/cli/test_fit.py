@@ -1,6 +1,8 @@
 """`reprogram fit`: its run folder, its defaults, and going on after a kill."""
 
 import json
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,3 +165,83 @@ def test_auto_chooses_a_mapping_once_and_says_why(shapes, tmp_path):
     refused = here("fit", "--data", shapes, "--mapping", "auto", "--smoothing", 3, *SMALL, cwd=tmp_path, check=False)
     assert refused.returncode == 2
     assert "--smoothing 3 was given, but mapping auto chooses it" in refused.stderr
+
+
+def test_the_data_may_stand_alone(tmp_path, monkeypatch):
+    """`reprogram fit photos`, also with the home folder as ~ in quotes, as some shells and programs hand it over."""
+    draw_folder(tmp_path / "photos", per_class=5)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    flags = ("--program", "none", "--mapping", "rlm", *SMALL)
+    here("fit", "photos", *flags, "--out", "~/runs/here", cwd=tmp_path)
+    here("fit", "~/photos", *flags, "--config", tmp_path / "runs" / "here" / "config.json", "--out", tmp_path / "home")
+    configs = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("runs/here", "home")]
+    assert configs[0] == configs[1]
+    assert configs[0]["data"] == str(tmp_path / "photos")
+    here("fit", "--resume", "--out", "~/home")
+    assert not (tmp_path / "~").exists()
+
+
+def test_a_run_by_an_absolute_table_lies_under_runs(shapes, tmp_path):
+    (tmp_path / "work").mkdir()
+    table = tmp_path / "data" / "t.csv"
+    table.parent.mkdir()
+    rows = [f"{path},{path.parent.name}" for path in sorted((shapes / "train").rglob("*.png"))]
+    table.write_text("\n".join(["path,label", *rows]))
+    here("fit", "--data", table, "--program", "none", "--mapping", "rlm", *SMALL, cwd=tmp_path / "work")
+    assert [path.name for path in table.parent.iterdir()] == ["t.csv"]
+    assert [path.name for path in (tmp_path / "work" / "runs").iterdir()] == ["t-none-rlm"]
+
+
+def test_hints_can_be_pasted_also_where_names_have_blanks(shapes, tmp_path):
+    folder = tmp_path / "my birds' run"
+    printed = here("fit", shapes, "--program", "none", "--mapping", "rlm", *SMALL, "--out", folder).stdout
+    hint = next(line for line in printed.splitlines() if "reprogram predict" in line)
+    words = shlex.split(hint.partition("classify an image: ")[2])
+    assert words == ["reprogram", "predict", str(folder), "IMAGE"]
+    image = next((shapes / "test" / "disc").iterdir())
+    assert here(*words[1:-1], image).stdout.startswith(str(image))
+
+
+def test_a_cache_that_cannot_be_written_is_said_and_done_without(shapes, tmp_path, monkeypatch):
+    """A file in the place of the folder: root may write everywhere, so taking rights away would prove nothing."""
+    (tmp_path / "cache").write_text("")
+    monkeypatch.setenv("REPROGRAM_CACHE", str(tmp_path / "cache"))
+    flags = ("fit", shapes, "--program", "none", "--mapping", "blm", *SMALL)
+    done = here(*flags, "--out", tmp_path / "run")
+    note = [line for line in done.stdout.splitlines() if line.startswith("note: the cache folder")]
+    assert len(note) == 1
+    assert "REPROGRAM_CACHE" in note[0]
+    assert "--no-cache" in note[0]
+    quiet = here(*flags, "--no-cache", "--out", tmp_path / "quiet")
+    assert "cache folder" not in quiet.stdout
+    weights = [load_file(tmp_path / name / "artefact" / "artefact.safetensors") for name in ("run", "quiet")]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+def test_a_finished_run_trains_longer_on_demand(run, tmp_path):
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    before = without_times(folder / "metrics.jsonl")
+    printed = here("fit", "--resume", "--out", folder, "--epochs", 4).stdout
+    assert "epoch 4/4" in printed
+    assert "epoch 3/" not in printed
+    assert without_times(folder / "metrics.jsonl")[:3] == before
+    assert json.loads((folder / "config.json").read_text())["epochs"] == 4
+    refused = here("fit", "--resume", "--out", folder, "--epochs", 3, check=False)
+    assert (refused.returncode, "--epochs 3 was given" in refused.stderr) == (2, True)
+
+
+def test_a_stored_config_repeats_the_run(run, tmp_path):
+    folder, _ = run
+    here("fit", "--config", folder / "config.json", "--out", tmp_path / "again", cwd=tmp_path)
+    for name in ("config.json", "predictions.csv", "images.txt", "artefact/artefact.json", "artefact/labels.csv"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes(), name
+    assert without_times(tmp_path / "again" / "metrics.jsonl") == without_times(folder / "metrics.jsonl")
+
+
+def test_the_demo_compares_the_mappings_and_continues(tmp_path):
+    done = here("demo", "--epochs", 1, "--out", "demo", cwd=tmp_path)
+    from reprogram.cli.fit import DEMO_METHODS
+
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == sorted(DEMO_METHODS)
+    rows = [line.split()[0] for line in done.stdout.splitlines() if line.strip() and "%" in line and "epoch" not in line]
+    assert [row for row in rows if row in DEMO_METHODS] == list(DEMO_METHODS)

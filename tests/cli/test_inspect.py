@@ -3,28 +3,14 @@
 import json
 import re
 
-from PIL import Image
-
 from command import here
+from small_eurosat import paper_eurosat
 
 
 def test_models_and_datasets_are_listed():
     assert here("models", "bundled:*").stdout.split() == [f"bundled:efficientnet_lite{i}" for i in range(3)]
     assert "timm:resnet18" in here("models", "timm:resnet1*").stdout.split()
     assert "digits" in here("datasets").stdout
-
-
-def paper_eurosat(root, per_class=3):
-    """CoOp's layout of EuroSAT, much smaller."""
-    entries = {"train": [], "val": [], "test": []}
-    for label in range(10):
-        for number in range(3 * per_class):
-            path = f"Class_{label}/{number}.jpg"
-            (root / "eurosat" / "2750" / path).parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (64, 64), (25 * label, 10 * number, 99)).save(root / "eurosat" / "2750" / path)
-            entries[("train", "val", "test")[number % 3]].append([path, label, f"Class_{label}"])
-    (root / "eurosat" / "split_zhou_EuroSAT.json").write_text(json.dumps(entries))
-    return root
 
 
 def test_a_set_of_the_paper_under_its_protocol(tmp_path):

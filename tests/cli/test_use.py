@@ -1,11 +1,19 @@
 """`reprogram evaluate` and `reprogram predict`: what a run is good for, from anywhere."""
 
 import json
+import re
+import shutil
 
+import numpy as np
+import pytest
 from PIL import Image
+from safetensors.torch import save_file
 
+import tiny_clip
 from command import SMALL, here
 from conftest import draw_folder
+from small_eurosat import paper_eurosat
+from tiny_onnx import onnx_of_means
 
 
 def test_evaluate_repeats_the_number_of_the_run(run, shapes):
@@ -47,3 +55,139 @@ def test_predict_names_the_evidence(run, shapes):
 def test_an_image_of_another_size_and_mode_is_classified(run, tmp_path):
     Image.new("LA", (300, 20), (120, 30)).save(tmp_path / "grey alpha.png")
     assert here("predict", run[0], tmp_path / "grey alpha.png").stdout.startswith(f"{tmp_path}/grey alpha.png: ")
+<<<<<<< HEAD
+=======
+
+
+
+
+def test_an_image_that_a_run_has_skipped_is_skipped_again(tmp_path):
+    folder = draw_folder(tmp_path / "set" / "train", per_class=8).parent
+    draw_folder(folder / "test", per_class=4, seed=5)
+    (folder / "test" / "disc" / "002.png").write_bytes(b"")
+    (folder / "train" / "disc" / "000.png").write_bytes(b"")
+    here("fit", folder, "--program", "none", "--mapping", "blm", "--skip-bad", "--out", tmp_path / "run", *SMALL)
+    accuracy = json.loads((tmp_path / "run" / "result.json").read_text())["accuracy"]["last"]
+    printed = here("evaluate", tmp_path / "run").stdout
+    assert f"(test): {100 * accuracy:.1f} % " in printed
+    assert "of 11)" in printed
+    assert re.search(r"note: skipped: .*002\.png", printed)
+    assert "000.png" not in printed
+    elsewhere = here("evaluate", tmp_path / "run" / "artefact", "--data", folder, check=False)
+    assert (elsewhere.returncode, "002.png" in elsewhere.stderr, "--skip-bad" in elsewhere.stderr) == (2, True, True)
+    assert "of 11)" in here("evaluate", tmp_path / "run" / "artefact", "--data", folder, "--skip-bad").stdout
+
+
+def test_images_that_were_trained_on_are_recognised_and_said(run, shapes, tmp_path):
+    """By content: a copy under other names is the same images."""
+    copy = tmp_path / "copy"
+    for split, count in (("train", 5), ("test", 3)):
+        for kind in ("disc", "square", "stripes"):
+            (copy / kind).mkdir(parents=True, exist_ok=True)
+            for number, path in enumerate(sorted((shapes / split / kind).iterdir())[:count]):
+                shutil.copy(path, copy / kind / f"{split}-{number}.png")
+    printed = here("evaluate", run[0], "--data", copy).stdout
+    assert "note: 15 of 24 images were used in training or to select the epoch" in printed
+    assert "were used in training" not in here("evaluate", run[0]).stdout
+    assert f"note: {87} of {87} images were used" in here("evaluate", run[0], "--split", "train").stdout
+    assert f"note: {9} of {9} images were used" in here("evaluate", run[0], "--split", "val").stdout
+
+
+# ---- from anywhere
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """Two folders: one with data, in which runs are made, and another one to look at them from."""
+    for name in ("made", "looked"):
+        (tmp_path / name).mkdir()
+    draw_folder(tmp_path / "made" / "set", per_class=8)
+    return tmp_path / "made", tmp_path / "looked"
+
+
+def looks_the_same(elsewhere, *arguments):
+    """Fit in the one folder with relative paths, evaluate and predict from the other."""
+    made, looked = elsewhere
+    here("fit", *arguments, "--mapping", "blm", "--out", "run", cwd=made)
+    accuracy = json.loads((made / "run" / "result.json").read_text())["accuracy"]["last"]
+    assert f"(test): {100 * accuracy:.1f} % " in here("evaluate", made / "run", cwd=looked).stdout
+    image = next((made / "set" / "disc").iterdir())
+    assert here("predict", made / "run", image, cwd=looked).stdout.startswith(f"{image}: ")
+    here("fit", "--resume", "--out", made / "run", cwd=looked)
+    assert list(looked.iterdir()) == []
+
+
+NONE = ("--program", "none", *SMALL)
+
+
+def test_a_run_on_a_table_is_looked_at_from_elsewhere(elsewhere):
+    made, _ = elsewhere
+    paths = sorted((made / "set").rglob("*.png"))
+    rows = [f"{path.relative_to(made)},{path.parent.name},{('train', 'test')[i % 2]}" for i, path in enumerate(paths)]
+    (made / "t.csv").write_text("\n".join(["path,label,split", *rows]))
+    looks_the_same(elsewhere, "--data", "t.csv", *NONE)
+
+
+def test_a_run_on_arrays_is_looked_at_from_elsewhere(elsewhere):
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (40, 9, 9, 3), dtype=np.uint8), np.arange(40) % 2
+    np.savez(elsewhere[0] / "a.npz", images=images, labels=labels)
+    looks_the_same(elsewhere, "a.npz", *NONE)
+
+
+def test_a_run_on_a_saved_data_set_is_looked_at_from_elsewhere(elsewhere):
+    import datasets
+
+    rng = np.random.default_rng(0)
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    images = [Image.fromarray(rng.integers(0, 256, (9, 9, 3), dtype=np.uint8)) for _ in range(20)]
+    table = datasets.Dataset.from_dict({"image": images, "label": [i % 2 for i in range(20)]}, features=features)
+    table.save_to_disk(str(elsewhere[0] / "pets"))
+    looks_the_same(elsewhere, "--data", "hf:pets", *NONE)
+
+
+def test_a_run_on_a_named_set_is_looked_at_from_elsewhere(elsewhere):
+    """Under the default --data-root, which is relative as well."""
+    paper_eurosat(elsewhere[0] / "data")
+    looks_the_same(elsewhere, "--data", "paper:eurosat", *NONE)
+
+
+def test_a_run_of_an_onnx_file_is_looked_at_from_elsewhere(elsewhere):
+    onnx_of_means(elsewhere[0] / "m.onnx")
+    (elsewhere[0] / "labels.txt").write_text("a\nb\nc\nd\ne\n")
+    looks_the_same(elsewhere, "--data", "set", "--model", "onnx:m.onnx", "--labels", "labels.txt")
+
+
+def test_a_run_of_a_clip_with_templates_is_looked_at_from_elsewhere(elsewhere):
+    tiny_clip.train(elsewhere[0] / "clip", steps=0)
+    (elsewhere[0] / "t.txt").write_text("a photo of a {}.\nthe {} itself\n")
+    flags = ("--model", "openclip:clip", "--templates", "t.txt", "--program", "none")
+    looks_the_same(elsewhere, "--data", "set", *flags)
+
+
+def test_a_run_with_a_weights_file_can_be_used_from_elsewhere(elsewhere):
+    from reprogram.sources.load import import_torchvision
+
+    import_torchvision()
+    import timm
+
+    made, looked = elsewhere
+    save_file(timm.create_model("test_resnet", num_classes=9).state_dict(), made / "w.safetensors")
+    flags = ("--model", "timm:test_resnet", "--weights", "w.safetensors", "--canvas", 64, "--program", "none")
+    looks_the_same(elsewhere, "--data", "set", *flags)
+    image = next((made / "set" / "disc").iterdir())
+    expected = here("predict", made / "run", image).stdout
+    (made / "w.safetensors").rename(looked / "moved.safetensors")
+    assert here("predict", made / "run", image, check=False).returncode == 2
+    assert here("predict", made / "run", image, "--weights", "moved.safetensors", cwd=looked).stdout == expected
+
+
+def test_named_sets_that_have_moved_are_found_under_another_root(elsewhere):
+    made, looked = elsewhere
+    paper_eurosat(made / "data")
+    here("fit", "--data", "paper:eurosat", *NONE, "--mapping", "blm", "--out", "run", cwd=made)
+    expected = here("evaluate", made / "run").stdout
+    (made / "data").rename(looked / "sets")
+    assert here("evaluate", made / "run", check=False).returncode == 2
+    assert here("evaluate", made / "run", "--data-root", "sets", cwd=looked).stdout == expected
+>>>>>>> tests2

@@ -1,0 +1,160 @@
+"""A run folder: what stands in it, and what may be done with one that is there."""
+
+import csv
+import io
+import json
+import shutil
+from importlib import metadata
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from conftest import draw_folder
+from reprogram.errors import ReprogramError
+from reprogram.run.config import FitConfig
+from reprogram.run.folder import environment, epoch_line, predictions_csv, run_fit, seen_images, stored_config
+from reprogram.training.evaluation import Evaluation
+
+BASE = {"model": "timm:test_resnet", "pretrained": False, "canvas": 32, "batch_size": 16, "mapping": "blm"}
+
+
+def configured(data, **more):
+    return FitConfig.read({**BASE, "data": str(data), **more})
+
+
+def records(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{**json.loads(line), "seconds": 0, "images_per_second": 0} for line in lines]
+
+
+def same_tensors(one, other, file):
+    expected, found = load_file(one / file), load_file(other / file)
+    return expected.keys() == found.keys() and all(torch.equal(expected[key], found[key]) for key in expected)
+
+
+@pytest.fixture(scope="module")
+def finished(shapes, tmp_path_factory):
+    """A run of three epochs with a constant learning rate, so that longer ones begin like it."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    run_fit(configured(shapes, epochs=3, schedule="constant"), folder)
+    return folder
+
+
+def test_the_stored_configuration_is_the_resolved_one_and_repeats_the_run(finished, tmp_path):
+    stored = stored_config(finished)
+    assert (stored.program, stored.canvas, stored.options("program")) == ("padding", 32, {"image_size": 18})
+    run_fit(stored, tmp_path / "again")
+    assert (tmp_path / "again" / "config.json").read_bytes() == (finished / "config.json").read_bytes()
+    assert records(tmp_path / "again") == records(finished)
+    assert same_tensors(tmp_path / "again", finished, "artefact/artefact.safetensors")
+    assert (tmp_path / "again" / "predictions.csv").read_bytes() == (finished / "predictions.csv").read_bytes()
+
+
+def test_a_finished_run_can_be_trained_longer(finished, shapes, tmp_path):
+    """Its epochs stay, others follow; the end is that of a run that was as long from the beginning."""
+    folder = shutil.copytree(finished, tmp_path / "run")
+    run_fit(configured(shapes, epochs=5), folder, resume=True)
+    assert records(folder)[:3] == records(finished)
+    assert [record["epoch"] for record in records(folder)] == [1, 2, 3, 4, 5]
+    assert stored_config(folder).epochs == json.loads((folder / "result.json").read_text())["epochs"] == 5
+    run_fit(configured(shapes, epochs=5, schedule="constant"), tmp_path / "whole")
+    assert records(folder) == records(tmp_path / "whole")
+    for file in ("artefact/artefact.safetensors", "checkpoint/state.safetensors"):
+        assert same_tensors(folder, tmp_path / "whole", file)
+
+
+def test_resuming_with_the_same_epochs_changes_nothing(finished, shapes):
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file() and path.name != "environment.json"}
+    run_fit(configured(shapes, epochs=3), finished, resume=True)
+    assert before == {path: path.read_bytes() for path in before}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"epochs": 2}, "--epochs 2 was given, but the run in .* has 3; resume it as it was"),
+        ({"lr": 0.7}, "--lr 0.7 was given, but .* has 0.05"),
+        ({"mapping": "ilm"}, "--mapping ilm was given, but .* has blm"),
+        ({"smoothing": 3}, "--smoothing 3.* was given, but .* has 1.0"),
+        ({"image_size": 9}, "--image-size 9 was given, but .* has 18"),
+        ({"skip_bad": True}, "--skip-bad True was given, but .* has False"),
+    ],
+)
+def test_a_run_is_not_continued_otherwise(finished, shapes, changed, words):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    with pytest.raises(ReprogramError, match=words):
+        run_fit(configured(shapes, **changed), finished, resume=True)
+    assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+
+
+def test_replaced_images_are_noticed_when_a_run_is_resumed(tmp_path):
+    """Same names, sizes and labels: only the content tells."""
+    draw_folder(tmp_path / "set", per_class=6)
+    run_fit(configured(tmp_path / "set", epochs=1), tmp_path / "run")
+    for path in (tmp_path / "set").rglob("*.png"):
+        path.unlink()
+    shutil.rmtree(tmp_path / "set")
+    draw_folder(tmp_path / "set", per_class=6, seed=9)
+    with pytest.raises(ReprogramError, match="was made with other data"):
+        run_fit(configured(tmp_path / "set", epochs=2), tmp_path / "run", resume=True)
+
+
+def test_a_folder_that_is_no_run_is_left_alone(shapes, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    (tmp_path / "file").write_text("x")
+    for name in ("thesis", "file"):
+        with pytest.raises(ReprogramError, match="already exists and is not a run"):
+            run_fit(configured(shapes), tmp_path / name)
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter.tex"]
+    with pytest.raises(ReprogramError, match="already holds a run; add --resume"):
+        (tmp_path / "thesis" / "config.json").write_text("{}")
+        run_fit(configured(shapes), tmp_path / "thesis")
+
+
+def test_a_run_that_cannot_begin_leaves_no_folder(shapes, tmp_path):
+    for changed in ({"device": "warp"}, {"image_size": 99}, {"shots": 999}, {"mapping": "none"}):
+        with pytest.raises(ReprogramError):
+            run_fit(configured(shapes, **changed), tmp_path / "runs" / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_images_that_were_used_are_remembered(finished, shapes):
+    from reprogram.data.load import load_data
+
+    data = load_data(shapes)
+    known = seen_images(finished)
+    assert data.train.count_among(known) == len(data.train)  # validation images are taken from these
+    assert data.test.count_among(known) == 0
+    assert seen_images(shapes) == set()
+
+
+def test_an_epoch_for_a_reader():
+    record = {
+        "epoch": 2,
+        "loss": 0.5,
+        "accuracy": {"train": 0.25, "val": None, "test": 1.0},
+        "mapping_change": 0.125,
+        "seconds": 1.26,
+        "images_per_second": 33.4,
+    }
+    line = epoch_line(record, 3)
+    assert line == "epoch 2/3  loss 0.5000  train 25.0 %  test 100.0 %  mapping change 0.125  1.3 s  33 images/s"
+    quiet = {**record, "loss": None, "mapping_change": None, "images_per_second": None}
+    assert epoch_line(quiet, 3) == "epoch 2/3  train 25.0 %  test 100.0 %  1.3 s"
+
+
+def test_predictions_survive_strange_names():
+    outcome = Evaluation(
+        torch.tensor([0, 1]), torch.tensor([1, 1]), torch.tensor([0.5, 1.0]), ('a, "b"', "c\nd"), ("x,y.png", "é.png")
+    )
+    rows = list(csv.reader(io.StringIO(predictions_csv(outcome))))
+    assert rows[1:] == [["x,y.png", 'a, "b"', "c\nd", "0.500000"], ["é.png", "c\nd", "c\nd", "1.000000"]]
+
+
+def test_the_environment_names_versions_and_the_processor():
+    found = environment(torch.device("cpu"))
+    assert found["packages"]["torch"] == metadata.version("torch")
+    assert found["capability"] == torch.backends.cpu.get_cpu_capability()
+    assert found["threads"] == torch.get_num_threads()
