@@ -55,8 +55,6 @@ def test_predict_names_the_evidence(run, shapes):
 def test_an_image_of_another_size_and_mode_is_classified(run, tmp_path):
     Image.new("LA", (300, 20), (120, 30)).save(tmp_path / "grey alpha.png")
     assert here("predict", run[0], tmp_path / "grey alpha.png").stdout.startswith(f"{tmp_path}/grey alpha.png: ")
-<<<<<<< HEAD
-=======
 
 
 
@@ -190,4 +188,3 @@ def test_named_sets_that_have_moved_are_found_under_another_root(elsewhere):
     (made / "data").rename(looked / "sets")
     assert here("evaluate", made / "run", check=False).returncode == 2
     assert here("evaluate", made / "run", "--data-root", "sets", cwd=looked).stdout == expected
->>>>>>> tests2
