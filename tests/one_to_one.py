@@ -8,6 +8,13 @@ from reprogram.errors import ignore_evidence_warnings
 SOURCE = [f"source {index}" for index in range(12)]
 
 
+def spread(n=60, seed=0):
+    """Logits (n, 12) whose columns lie apart, and targets of three classes, evenly."""
+    generator = torch.Generator().manual_seed(seed)
+    offsets = 4 * torch.randn(12, generator=generator)
+    return 2 * torch.randn(n, 12, generator=generator) + offsets, torch.arange(n) % 3
+
+
 def quiet(rule, *args, **kwargs):
     """Call a rule where classes without evidence are expected and not the point."""
     with ignore_evidence_warnings():

@@ -301,7 +301,7 @@ def test_a_copy_computes_with_its_own_program():
 def test_a_canvas_that_the_model_refuses_is_found_before_training():
     frozen = Frozen(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4)), input_size=16)
     build(frozen).check_canvas()
-    with pytest.raises(ReprogramError, match="does not take a canvas of 20 .*; use its own size, 16"):
+    with pytest.raises(ReprogramError, match=r"does not take a canvas of 20 .*; use its own size, 16"):
         build(frozen, program=Padding(20, 8)).check_canvas()
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reprogram.mappings.label_mapper import LabelMapperCV as LabelMapperCV
     from reprogram.programs.base import make_program as make_program
     from reprogram.reprogrammed import Reprogrammed as Reprogrammed
-    from reprogram.run.fit_data import fit_data as fit_data
+    from reprogram.run.one_call import fit_data as fit_data
     from reprogram.sources.black_box import BlackBox as BlackBox
     from reprogram.sources.frozen import Frozen as Frozen
     from reprogram.sources.load import load_frozen as load_frozen
@@ -26,7 +26,7 @@ _WHERE = {
     "BlackBox": "reprogram.sources.black_box",
     "evaluate": "reprogram.training.evaluation",
     "fit": "reprogram.training.loop",
-    "fit_data": "reprogram.run.fit_data",
+    "fit_data": "reprogram.run.one_call",
     "fit_files": "reprogram.answers.fit",
     "Frozen": "reprogram.sources.frozen",
     "LabelMapper": "reprogram.mappings.label_mapper",

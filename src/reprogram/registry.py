@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Generic, Protocol, TypeVar
 
-from reprogram.errors import ReprogramError, unknown
+from reprogram.errors import ReprogramError, first_line, unknown
 from reprogram.settings import Settings, Spell, spelled
 
 Record = TypeVar("Record")
@@ -96,19 +96,23 @@ class SettingsRegistry(Registry[SettledRecord]):
         return {setting for record in self.values() for setting in record.settings.model_fields}
 
 
-@cache
 def load_plugins() -> None:
     """Import the modules that other packages have named in the entry point group `reprogram`, once."""
+    if (problem := _plugin_problem()) is not None:
+        sentence, cause = problem
+        raise ReprogramError(sentence) from cause
+
+
+@cache  # also of a failure: a second try would find half of that plugin's names taken, and blame those
+def _plugin_problem() -> tuple[str, Exception] | None:
     for point in entry_points(group=GROUP):
         try:
             point.load()
-        except ReprogramError:
-            raise
         except Exception as error:
-            raise ReprogramError(
-                f"the plugin {point.name!r} ({point.value}) cannot be imported ({type(error).__name__}: {error}); "
-                "mend or uninstall the package that brings it"
-            ) from error
+            reason = str(error) if isinstance(error, ReprogramError) else f"{type(error).__name__}: {first_line(error)}"
+            named = f"the plugin {point.name!r} ({point.value}) cannot be imported ({reason})"
+            return f"{named}; mend or uninstall the package that brings it", error
+    return None
 
 
 def imported(reference: Any) -> Any:

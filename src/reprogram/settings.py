@@ -9,6 +9,7 @@ from pydantic import ConfigDict
 from reprogram.errors import ReprogramError, unknown
 
 Spell = Callable[[str, Any], str]
+_SHOWN = 80
 
 
 def expectation(message: str) -> str:
@@ -24,7 +25,13 @@ def expectation(message: str) -> str:
 
 def spelled(name: str, value: Any) -> str:
     """How a setting and its value are written in Python and in configuration files."""
-    return f"{name} = {value!r}"
+    return f"{name} = {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    """A value on one line, and not all of a long one."""
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."
 
 
 def first_problem(error: pydantic.ValidationError, known: Iterable[str], spell: Spell = spelled) -> ReprogramError:
@@ -36,8 +43,8 @@ def first_problem(error: pydantic.ValidationError, known: Iterable[str], spell: 
     if finding["type"] == "extra_forbidden":
         return unknown("setting", field, known)
     if finding["type"] == "missing":
-        return ReprogramError(f"{field} is missing; give it a value")
-    given = spell(field, finding["input"]) if field else repr(finding["input"])
+        return ReprogramError(f"{spell(field, '').split()[0]} is missing; give it a value")
+    given = spell(field, finding["input"]) if field else _shown(finding["input"])
     same = [finding, *(other for other in others if other["loc"][:1] == finding["loc"][:1])]
     wanted = " or ".join(dict.fromkeys(expectation(each["msg"]) for each in same))
     return ReprogramError(f"{given} was given, but it should be {wanted}; change that value")
@@ -55,7 +62,7 @@ class Settings(pydantic.BaseModel):
         if not isinstance(values, dict):
             return values
         return {
-            name: value.item() if type(value).__module__ == "numpy" and not value.shape else value
+            name: value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
             for name, value in values.items()
         }
 

@@ -6,23 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from reprogram import (
-    ArraySplit,
-    BlackBox,
-    DataSet,
-    Frozen,
-    Padding,
-    Reprogrammed,
-    Resize,
-    Watermark,
-    evaluate,
-    fit,
-    make_mapping,
-)
+from reprogram import BlackBox, Frozen, Reprogrammed, evaluate, fit, make_mapping
 from reprogram.acceleration.accelerate import accelerate
 from reprogram.acceleration.folding import fold_batch_norm
+from reprogram.data import ArraySplit, DataSet
+from reprogram.devices import choose_precision
+from reprogram.programs import NoProgram, Padding, Watermark
 from reprogram.programs.base import Program
-from reprogram.training.evaluation import choose_precision
 
 
 def small_network(seed=0):
@@ -49,7 +39,7 @@ def frozen():
 
 
 def reprogrammed(frozen, program, classes=("a", "b", "c")):
-    return Reprogrammed(program, frozen, make_mapping("blm", frozen.labels, classes), classes)
+    return Reprogrammed(program, frozen, make_mapping("blm", frozen.labels, classes))
 
 
 def data(n=24, size=12):
@@ -71,7 +61,7 @@ def test_the_choice_is_the_same_every_time(frozen):
 
 def test_a_black_box_is_left_alone():
     box = BlackBox(lambda pixels: pixels.mean((2, 3)), labels=["r", "g", "b"], input_size=8)
-    accelerated = accelerate(box, Resize(8))
+    accelerated = accelerate(box, NoProgram(8))
     assert accelerated.describe() == "the module as it is (it only answers)"
     assert accelerated(torch.ones(2, 3, 8, 8)).tolist() == [[1.0] * 3] * 2
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from reprogram import Frozen, Padding, Watermark, load_frozen
+from reprogram import Frozen, load_frozen
 from reprogram.acceleration.accelerate import Accelerated, _prepare, _window, accelerate
 from reprogram.acceleration.builder import make_schedule
+from reprogram.programs import Padding, Watermark
 
 BATCH = 2
 
@@ -156,7 +157,7 @@ def test_resnet18_on_the_usual_canvas(networks, image):
 
 def test_watermark_runs_folded_on_whole_maps(networks):
     frozen = networks("torchvision:resnet18")
-    accelerated = check_float64(frozen, Watermark(64, mean=frozen.mean, std=frozen.std))
+    accelerated = check_float64(frozen, Watermark(64).bind(frozen.mean, frozen.std))
     assert accelerated.folded == 20
     assert not accelerated.schedule.windowed
 

@@ -5,12 +5,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from reprogram import Frozen, Padding
+from reprogram import Frozen
 from reprogram.acceleration.accelerate import Accelerated
 from reprogram.acceleration.builder import make_schedule
 from reprogram.acceleration.folding import fold_batch_norm
 from reprogram.acceleration.network import ExportError, aten, export_network
 from reprogram.acceleration.windows import Box, Sliding, Span, Window, surround
+from reprogram.programs import Padding
 
 
 class Layer(nn.Module):

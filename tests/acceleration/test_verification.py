@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from reprogram import ArraySplit, DataSet, Frozen, Padding, Reprogrammed, Resize, Watermark, fit, make_mapping
+from reprogram import Frozen, Reprogrammed, fit, make_mapping
 from reprogram.acceleration.accelerate import accelerate
 from reprogram.acceleration.schedule import Schedule
+from reprogram.data import ArraySplit, DataSet
+from reprogram.programs import NoProgram, Padding, Watermark
 from reprogram.programs.base import Program
 
 
@@ -178,13 +180,13 @@ def test_a_quantised_network_learns_as_it_does_without_acceleration():
     split = ArraySplit(torch.randint(256, (24, 3, 12, 12), dtype=torch.uint8, generator=draw), torch.arange(24) % 3)
     data = DataSet("noise", ("a", "b", "c"), train=split, test=split)
     program = Padding(32, 12)
-    model = Reprogrammed(program, frozen, make_mapping("blm", frozen.labels, data.classes), data.classes)
+    model = Reprogrammed(program, frozen, make_mapping("blm", frozen.labels, data.classes))
     fit(model, data, epochs=200, batch_size=12)
     assert model.accelerated is not None
     assert program.theta.any()
 
 
-@pytest.mark.parametrize("program", [Padding(32, 12), Watermark(32), Resize(32), Padding(32, 32)], ids=lambda p: p.name)
+@pytest.mark.parametrize("program", [Padding(32, 12), Watermark(32), NoProgram(32), Padding(32, 32)], ids=lambda p: p.name)
 def test_nothing_is_left_behind(program):
     frozen = Frozen(Around(RoundThrough.apply), input_size=32)
     state = {key: value.clone() for key, value in frozen.module.state_dict().items()}
@@ -199,8 +201,8 @@ def test_nothing_is_left_behind(program):
 
 
 def test_gradients_of_images_are_compared_where_there_is_no_theta():
-    assert accelerate(Frozen(Around(lambda x: x), input_size=32), Resize(32)).schedule is not None
-    assert accelerate(Frozen(Around(Reverse.apply), input_size=32), Resize(32)).schedule is None
+    assert accelerate(Frozen(Around(lambda x: x), input_size=32), NoProgram(32)).schedule is not None
+    assert accelerate(Frozen(Around(Reverse.apply), input_size=32), NoProgram(32)).schedule is None
 
 
 def insisting(x):
@@ -367,7 +369,7 @@ def test_gradients_of_second_order(first, program, images_too):
 def test_weights_written_past_the_version_counter_are_noticed():
     frozen = Frozen(Around(lambda x: x), input_size=32)
     classes = ("a", "b", "c")
-    model = Reprogrammed(Padding(32, 12), frozen, make_mapping("blm", frozen.labels, classes), classes)
+    model = Reprogrammed(Padding(32, 12), frozen, make_mapping("blm", frozen.labels, classes))
     model.accelerate()
     images, prepared = torch.rand(2, 3, 12, 12), model.accelerated
     model.accelerate()

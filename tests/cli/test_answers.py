@@ -79,7 +79,50 @@ def test_answers_of_a_service(place, monkeypatch, capsys):
     assert "1 of them had no usable label" in printed.err
 
 
-@pytest.mark.parametrize("words", [["map"], ["map", "predict"], ["logits"]], ids=" ".join)
+def test_an_existing_mapping_is_not_replaced_unless_told(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    assert main(["map", "answers.jsonl", "--mapping", "blm", "--out", "twice"]) == 0
+    before = (place / "twice" / "artefact.json").read_bytes()
+    assert main(["map", "answers.jsonl", "--mapping", "blm+", "--out", "twice"]) == 2
+    assert "--replace" in capsys.readouterr().err
+    assert (place / "twice" / "artefact.json").read_bytes() == before
+    assert main(["map", "answers.jsonl", "--mapping", "blm+", "--out", "twice", "--replace"]) == 0
+    assert (place / "twice" / "artefact.json").read_bytes() != before
+
+
+def test_test_shards_of_the_folder_itself_are_measured_on_and_not_fitted(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    assert main(["map", "shards", "--test", "shards/test-*.npz", "--mapping", "blm", "--out", "apart"]) == 0
+    printed = capsys.readouterr().out
+    assert "96 rows:" in printed
+    assert "accuracy on 30 held-out rows" in printed
+    assert "estimated from all rows" not in printed
+
+
+def test_labels_of_no_class_are_told(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    assert main(["map", "answers.jsonl", "--mapping", "blm", "--out", "told"]) == 0
+    labels = ["emu", "cat", "emu", "elk", "", "ant", "asp"]
+    lines = [json.dumps({"label": label, "labels": ["Tabby"]}) for label in labels]
+    (place / "labelled.jsonl").write_text("\n".join(lines))
+    assert main(["map", "predict", "told", "labelled.jsonl"]) == 0
+    printed = capsys.readouterr().err
+    assert "5 rows have a label that is no class of the mapping: 'emu', 'elk', 'ant' ..." in printed
+    assert "100.0 % (95 % interval" in printed  # of the one cat
+
+
+def test_the_home_folder_is_understood_without_a_shell(place, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(place))
+    (place / "classes.txt").write_text("cat\ndog\n")
+    words = ["map", "~/answers.jsonl", "--mapping", "blm", "--out", "~/at-home", "--classes", "~/classes.txt"]
+    assert main(words) == 0
+    assert main(["map", "predict", "~/at-home", "~/new.jsonl", "--out", "~/at-home.csv"]) == 0
+    assert (place / "at-home.csv").exists()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [["map"], ["map", "predict"], ["logits"], ["update"]], ids=" ".join)
 def test_the_flags_are_explained(words, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([*words, "--help"])

@@ -11,7 +11,6 @@ import time
 
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 
 from command import SMALL, here

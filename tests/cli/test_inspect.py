@@ -35,5 +35,3 @@ def test_models_are_described_and_other_sources_explained():
     assert re.search(r"labels +1000: tench; goldfish", shown)
     assert "WordNet" in shown
     assert "onnx:FILE" in here("models", "onnx:*").stdout
-
-

@@ -30,7 +30,9 @@ def test_help_explains_every_flag(verb):
     assert left.value.code == 0
     printed = plain(reprogram(*verb.split(), "--help").stdout)
     for name, field in {**command.schema.model_fields, **command.further()}.items():
-        positional = name in WORDS - {"run"} or (name == "run" and verb != "logits") or (verb, name) == ("map predict", "mapping")
+        positional = (
+            name in WORDS - {"run"} or (name == "run" and verb != "logits") or (verb, name) == ("map predict", "mapping")
+        )
         assert positional or f"--{name.replace('_', '-')}" in printed, name
         assert plain(field.description) in printed, name
 

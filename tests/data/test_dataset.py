@@ -6,7 +6,8 @@ import torch
 from PIL import Image
 
 from conftest import draw_folder
-from reprogram import ArraySplit, DataSet, ReprogramError, load_data
+from reprogram import ReprogramError, load_data
+from reprogram.data import ArraySplit, DataSet
 
 
 def test_a_decoded_split_is_kept():

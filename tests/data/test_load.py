@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from reprogram import ArraySplit, DataSet, ReprogramError, load_data
+from reprogram import ReprogramError, load_data
+from reprogram.data import ArraySplit, DataSet
 
 
 def test_a_tuple_of_arrays_is_split_by_the_seed():

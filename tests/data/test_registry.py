@@ -9,7 +9,8 @@ import torch
 
 import reprogram
 from conftest import draw_folder
-from reprogram import ArraySplit, DataSet, ReprogramError, load_data
+from reprogram import ReprogramError, load_data
+from reprogram.data import ArraySplit, DataSet
 from reprogram.data.registry import (
     FORMATS,
     DataFormat,

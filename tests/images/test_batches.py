@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from reprogram import ArraySplit, ReprogramError
+from reprogram import ReprogramError
+from reprogram.data import ArraySplit
 from reprogram.images.batches import batches_of, channels_first
 from reprogram.images.pictures import as_rgb, read_image, resize
 

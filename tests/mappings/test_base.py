@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from one_to_one import SOURCE, chosen, quiet
+from one_to_one import SOURCE, chosen, quiet, spread
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.mappings.assignment import one_to_one
 from reprogram.mappings.base import make_mapping
@@ -280,52 +280,7 @@ def test_gradient_flows_through_the_mapping_to_the_logits(estimated):
     assert torch.equal(logits.grad[0], estimated.weights[:, 1])
 
 
-# ---- normalising and classes that come and go
-
-
-def spread(n=60, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    offsets = 4 * torch.randn(12, generator=generator)
-    return 2 * torch.randn(n, 12, generator=generator) + offsets, torch.arange(n) % 3
-
-
-NORMALISED = ["rlm", "flm", "ilm", "blm", "blm+", "linear", "sigmoid"]
-
-
-@pytest.mark.parametrize("normalize", ["centre", "standardise"])
-@pytest.mark.parametrize("name", NORMALISED)
-def test_normalising_is_the_same_omega_on_normalised_logits(name, normalize):
-    logits, targets = spread()
-    plain, mapping = (make_mapping(name, SOURCE, ["a", "b", "c"], normalize=how) for how in ("none", normalize))
-    if plain.statistics is not None:
-        plain.estimate(plain.new_statistics().update(logits, targets))
-    mapping.estimate(mapping.new_statistics().update(logits, targets))
-    assert torch.equal(mapping.weights, plain.weights)
-    expected = (logits - logits.mean(0)) / (logits.std(0, correction=0) if normalize == "standardise" else 1)
-    torch.testing.assert_close(mapping(logits), expected @ plain.weights, rtol=1e-4, atol=1e-4)
-    weight, bias = mapping.affine.folded()
-    torch.testing.assert_close(logits @ weight + bias, mapping(logits), rtol=1e-4, atol=1e-4)
-    again = make_mapping(source_labels=SOURCE, classes=["a", "b", "c"], **json.loads(json.dumps(mapping.config())))
-    again.load_state_dict(mapping.state_dict())
-    assert torch.equal(again(logits), mapping(logits))
-
-
-def test_a_constant_logit_is_not_blown_up():
-    logits, targets = spread()
-    logits[:, 5] = 7.3
-    mapping = make_mapping("blm", SOURCE, ["a", "b", "c"], normalize="standardise")
-    mapping.estimate(mapping.new_statistics().update(logits, targets))
-    assert mapping.scale[5] == 1
-    assert mapping.affine.normalised(logits)[:, 5].abs().max() < 1e-5
-
-
-def test_published_mappings_carry_no_affine_parts():
-    mapping = make_mapping("blm+", SOURCE, ["a", "b"])
-    assert {*mapping.state_dict()} == {
-        "omega",
-        *(f"statistics.{name}" for name in ("matrix", "samples", "counted", "rounding")),
-    }
-    assert (mapping.shift, mapping.scale, mapping.bias) == (None, None, None)
+# ---- classes that come and go, and folds
 
 
 @pytest.mark.parametrize("name", ESTIMATED)
@@ -489,20 +444,3 @@ def test_samples_of_another_kind_are_refused_and_change_nothing():
         with pytest.raises(ReprogramError, match="cannot be combined"):
             change(GaussianStatistics(12, 3))
     assert all(torch.equal(value, before[key]) for key, value in mapping.state_dict().items())
-
-
-# ---- the affine form
-
-
-@pytest.mark.parametrize("name", [*FAMILIES, "linear", "none"])
-def test_folded_is_forward(name):
-    settings_ = FAMILIES.get(name, {"normalize": "standardise"})
-    mapping = make_mapping(name, [*"abcdefghijkl"], [*"abc"], **settings_)
-    logits, targets = spread()
-    if mapping.statistics is not None:
-        mapping.estimate(mapping.count(logits, targets))
-    weight, bias = mapping.affine.folded()
-    assert (weight.dtype, bias.dtype, weight.shape, bias.shape) == (torch.float32, torch.float32, (12, 3), (3,))
-    exact = mapping.affine.to(torch.float64)(logits)
-    torch.testing.assert_close(logits.double() @ weight.double() + bias.double(), exact, rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(mapping(logits).double(), exact, rtol=1e-4, atol=1e-4)

@@ -56,7 +56,12 @@ def test_paths_become_absolute_and_names_stay(place, given, expected):
 
 
 def test_what_was_not_given_is_still_left_to_the_defaults(place):
-    assert set(located(FitConfig.read({"data": "photos", "mapping": "blm"})).given) == {"data", "model", "data_root", "mapping"}
+    assert set(located(FitConfig.read({"data": "photos", "mapping": "blm"})).given) == {
+        "data",
+        "model",
+        "data_root",
+        "mapping",
+    }
 
 
 @pytest.mark.parametrize(

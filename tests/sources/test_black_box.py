@@ -139,8 +139,8 @@ def test_the_fingerprint_is_of_the_name_and_says_no_more():
 
 def test_an_artefact_needs_the_callable_again(tmp_path):
     frozen = box(labels=COLOURS)
-    program = make_program("none", canvas=8, mean=frozen.mean.flatten().tolist(), std=frozen.std.flatten().tolist())
-    model = Reprogrammed(program, frozen, make_mapping("rlm", frozen.labels, ["warm", "cold"]), ["warm", "cold"])
+    program = make_program("none", canvas=8)
+    model = Reprogrammed(program, frozen, make_mapping("rlm", frozen.labels, ["warm", "cold"]))
     model.save(tmp_path / "artefact")
     with pytest.raises(ReprogramError, match="a model of your own"):
         Reprogrammed.load(tmp_path / "artefact")
@@ -151,7 +151,7 @@ def test_an_artefact_needs_the_callable_again(tmp_path):
 
 def test_a_learned_mapping_can_be_trained_behind_it():
     frozen = box(labels=COLOURS)
-    program = make_program("none", canvas=8, mean=frozen.mean.flatten().tolist(), std=frozen.std.flatten().tolist())
-    model = Reprogrammed(program, frozen, make_mapping("linear", frozen.labels, ["warm", "cold"]), ["warm", "cold"])
+    program = make_program("none", canvas=8)
+    model = Reprogrammed(program, frozen, make_mapping("linear", frozen.labels, ["warm", "cold"]))
     model(torch.rand(2, 3, 8, 8)).sum().backward()
     assert any(parameter.grad is not None and parameter.numel() for parameter in model.mapping.parameters())

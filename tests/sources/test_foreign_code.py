@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 import tiny_clip
-from reprogram import ReprogramError, Reprogrammed, Resize, make_mapping
+from reprogram import ReprogramError, Reprogrammed, make_mapping
+from reprogram.programs import NoProgram
 from reprogram.sources.load import describe_model, load_frozen, load_text_encoder
 from reprogram.sources.openclip_models import import_open_clip
 from reprogram.sources.torchvision_import import import_torchvision
@@ -168,9 +169,9 @@ def test_a_single_configuration_file_asks_for_code(tmp_path, marker):
 def test_a_received_artefact_leads_to_a_hostile_folder(tmp_path, marker):
     folder = write_clip(tmp_path / "clip")
     frozen = load_frozen(f"openclip:{folder}", **TEXTS)
-    program = Resize(frozen.input_size, frozen.mean, frozen.std, frozen.interpolation)
+    program = NoProgram(frozen.input_size, frozen.mean, frozen.std, frozen.interpolation)
     mapping = make_mapping("none", frozen.labels, TEXTS["classes"])
-    Reprogrammed(program, frozen, mapping, TEXTS["classes"]).save(tmp_path / "artefact")
+    Reprogrammed(program, frozen, mapping).save(tmp_path / "artefact")
     asks = {"hf_tokenizer_name": "any", "tokenizer_kwargs": {"trust_remote_code": True}}
     write_clip(hostile_tokenizer(folder, marker), asks)
     with pytest.raises(ReprogramError, match="trust_remote_code"):

@@ -160,8 +160,8 @@ def test_an_artefact_finds_its_file_from_anywhere_and_notices_another_one(tmp_pa
     monkeypatch.chdir(tmp_path)
     frozen = load_frozen("onnx:colours.onnx")
     assert frozen.name == f"onnx:{tmp_path / 'colours.onnx'}"
-    program = make_program("none", canvas=8, mean=[0.0] * 3, std=[1.0] * 3)
-    model = Reprogrammed(program, frozen, make_mapping("rlm", frozen.labels, ["warm", "cold"]), ["warm", "cold"])
+    program = make_program("none", canvas=8)
+    model = Reprogrammed(program, frozen, make_mapping("rlm", frozen.labels, ["warm", "cold"]))
     model.save(tmp_path / "artefact")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

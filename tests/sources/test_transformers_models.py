@@ -167,9 +167,8 @@ def test_an_artefact_finds_its_folder_from_anywhere(tmp_path, monkeypatch):
     save(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     frozen = load_frozen("hf:model")
-    settings = {"mean": frozen.mean.flatten().tolist(), "std": frozen.std.flatten().tolist()}
-    program = make_program("padding", canvas=32, image_size=16, **settings)
-    model = Reprogrammed(program, frozen, make_mapping("rlm", frozen.labels, ["a", "b"]), ["a", "b"])
+    program = make_program("padding", canvas=32, image_size=16)
+    model = Reprogrammed(program, frozen, make_mapping("rlm", frozen.labels, ["a", "b"]))
     model.save(tmp_path / "artefact")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

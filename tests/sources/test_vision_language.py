@@ -19,7 +19,7 @@ import tiny_clip
 from reprogram.cli.main import main
 from reprogram.errors import ReprogramError
 from reprogram.images.pictures import pil_to_tensor
-from reprogram.mappings.base import METHODS
+from reprogram.mappings.registry import MAPPINGS
 from reprogram.run.config import FitConfig
 from reprogram.sources import openclip_models
 from reprogram.sources.load import (
@@ -66,12 +66,12 @@ def data():
 
 
 def watermark(frozen, frame=4):
-    return reprogram.Watermark(frozen.input_size, frame, frozen.mean, frozen.std, frozen.interpolation)
+    return reprogram.programs.Watermark(frozen.input_size, frame, frozen.mean, frozen.std, frozen.interpolation)
 
 
 def reprogrammed(frozen, mapping, classes=SHAPES, program=None):
     mapping = reprogram.make_mapping(mapping, frozen.labels, classes)
-    return reprogram.Reprogrammed(program or watermark(frozen), frozen, mapping, classes)
+    return reprogram.Reprogrammed(program or watermark(frozen), frozen, mapping)
 
 
 # ---- open_clip's own architectures
@@ -89,7 +89,7 @@ def test_real_architectures_are_fed_as_open_clip_feeds_them(real):
     assert real.labels == ["a cat.", "a sea lion.", "the cat here.", "the sea lion here."]
     config = open_clip.transform.PreprocessCfg(**real.module.image_tower.preprocess_cfg)
     prepare = open_clip.transform.image_transform_v2(config, is_train=False)
-    program = reprogram.Resize(224, real.mean, real.std, real.interpolation)
+    program = reprogram.programs.NoProgram(224, real.mean, real.std, real.interpolation)
     rng = np.random.default_rng(0)
     for size in [(300, 401), (224, 224), (90, 57), (225, 224)]:
         picture = Image.fromarray(rng.integers(0, 255, (*size, 3), dtype=np.uint8))
@@ -131,7 +131,9 @@ def test_openai_weights_get_the_activation_that_they_were_trained_with(real, mon
 def test_the_tiny_clip_truly_sees(frozen):
     images, labels = tiny_clip.drawn(SHAPES, 40, seed=9)
     for mapping in ("none", "ensemble"):
-        prediction = reprogrammed(frozen, mapping, program=reprogram.Resize(32, frozen.mean, frozen.std)).predict(images)
+        prediction = reprogrammed(
+            frozen, mapping, program=reprogram.programs.NoProgram(32, frozen.mean, frozen.std)
+        ).predict(images)
         assert (prediction.indices == labels).float().mean() > 0.6, "chance is 1/6"
 
 
@@ -166,7 +168,7 @@ def test_the_oracle_agrees_on_texts_logits_and_mappings(frozen, theirs, data):
 
 
 @pytest.mark.filterwarnings("ignore::reprogram.errors.EvidenceWarning")
-@pytest.mark.parametrize("mapping", METHODS)
+@pytest.mark.parametrize("mapping", list(MAPPINGS))
 def test_every_mapping_trains_saves_loads_predicts_and_explains(frozen, data, tmp_path, mapping):
     model, before = reprogrammed(frozen, mapping), frozen.fingerprint
     result = reprogram.fit(model, data, epochs=3, batch_size=60, mapping_lr=0.001)
@@ -191,7 +193,7 @@ def test_the_explanation_is_in_texts(frozen):
 
 
 def test_padding_works_too(frozen, data):
-    program = reprogram.Padding(32, 24, frozen.mean, frozen.std, frozen.interpolation)
+    program = reprogram.programs.Padding(32, 24, frozen.mean, frozen.std, frozen.interpolation)
     result = reprogram.fit(reprogrammed(frozen, "none", program=program), data, epochs=2, batch_size=60)
     assert result.records[1]["loss"] < result.records[0]["loss"]
 

@@ -3,8 +3,10 @@
 import torch
 from torch import nn
 
-from reprogram import ArraySplit, Frozen, Reprogrammed, Resize, make_mapping
+from reprogram import Frozen, Reprogrammed, make_mapping
+from reprogram.data import ArraySplit
 from reprogram.mappings.selection import select
+from reprogram.programs import NoProgram
 from reprogram.training.choice import select_mapping
 
 CLASSES = ("red", "green", "blue")
@@ -16,7 +18,7 @@ def test_the_choice_is_that_of_the_logits_of_the_training_images():
         frozen = Frozen(nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 9)), input_size=8)
         images, labels = 0.4 * torch.rand(45, 3, 8, 8), torch.arange(45) % 3
     images[torch.arange(45), labels] += 0.1
-    model = Reprogrammed(Resize(8), frozen, make_mapping("blm", frozen.labels, CLASSES), CLASSES)
+    model = Reprogrammed(NoProgram(8), frozen, make_mapping("blm", frozen.labels, CLASSES))
     found = select_mapping(
         model, ArraySplit(images, labels), methods=["gaussian", "blm"], grid={"smoothing": [1]}, batch_size=7
     )

@@ -115,6 +115,8 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
     """The command, and the settings of its mapping."""
     own = {name: value for name, value in given.items() if name in MapCommand.model_fields}
     command, settings = read(MapCommand, own), {name: value for name, value in given.items() if name not in own}
+    if Path(command.out).expanduser().exists() and not command.replace:
+        raise ReprogramError(f"{command.out!r} exists already; choose another --out, or add --replace")
     if command.mapping == AUTO:
         for name, value in settings.items():
             raise ReprogramError(
@@ -124,9 +126,6 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
     if command.mapping not in MAPPINGS:
         raise unknown("mapping", command.mapping, (*MAPPINGS, AUTO))
     checked = MAPPINGS.read(command.mapping, settings, spell)
-    out = Path(command.out)
-    if out.exists() and not command.replace:
-        raise ReprogramError(f"{command.out!r} exists already; choose another --out, or add --replace")
     return command, {name: getattr(checked, name) for name in settings}
 
 

@@ -26,7 +26,7 @@ def update(command: UpdateCommand) -> None:
     remove = [] if command.remove is None else _class_names(command.remove, known if isinstance(known, list) else [])
     progress = for_stream()
     changing = _change_run if of_model else _change_mapping
-    change = changing(command, folder, remove, out, progress)
+    change, notes = changing(command, folder, remove, out, progress)
     _show(change)
     for what, facts in change.record.items():
         if what in ("add", "forget"):
@@ -35,14 +35,18 @@ def update(command: UpdateCommand) -> None:
             progress.say(f"{'added' if what == 'add' else 'forgot'} {facts['samples']} samples of {facts['from']}{added}")
     if remove:
         progress.say(f"removed {', '.join(remove)}")
+    for note in notes:
+        progress.say(f"note: {note}")
     if of_model and artefact_folder(folder) != folder and out is None:
         progress.say(f"the model in {command.artefact} has changed; result.json and predictions.csv tell of it as trained")
     else:
         progress.say(f"written to {command.out or command.artefact}")
 
 
-def _change_run(command: UpdateCommand, folder: Path, remove: list[str], out: Path | None, progress: Progress) -> Change:
-    return update_run(
+def _change_run(
+    command: UpdateCommand, folder: Path, remove: list[str], out: Path | None, progress: Progress
+) -> tuple[Change, list[str]]:
+    change = update_run(
         folder,
         add=command.add,
         forget=command.forget,
@@ -53,17 +57,19 @@ def _change_run(command: UpdateCommand, folder: Path, remove: list[str], out: Pa
         device=command.device,
         progress=progress,
     )
+    return change, []
 
 
-def _change_mapping(command: UpdateCommand, folder: Path, remove: list[str], out: Path | None, progress: Progress) -> Change:
+def _change_mapping(
+    command: UpdateCommand, folder: Path, remove: list[str], out: Path | None, progress: Progress
+) -> tuple[Change, list[str]]:
     saved = AnswerMapping.load(folder)
     updated, change = update_mapping(
         saved, add=command.add, forget=command.forget, remove=remove, samples=command.samples, progress=progress
     )
     updated.save(out or artefact_folder(folder), replace=out is None)
-    if saved.held_out is not None:
-        progress.say(f"note: the accuracy of {saved.held_out.score} was that of the mapping before")
-    return change
+    held = saved.held_out
+    return change, [] if held is None else [f"the accuracy of {held.score} was that of the mapping before"]
 
 
 def _class_names(text: str, known: list[str]) -> list[str]:

@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from reprogram.run.config import FitConfig as FitConfig
     from reprogram.run.defaults import Facts as Facts
     from reprogram.run.defaults import resolve as resolve
-    from reprogram.run.fit_data import fit_data as fit_data
     from reprogram.run.folder import run_fit as run_fit
     from reprogram.run.folder import stored_config as stored_config
+    from reprogram.run.one_call import fit_data as fit_data
 
 _WHERE = {
     "Facts": "reprogram.run.defaults",
-    "fit_data": "reprogram.run.fit_data",
+    "fit_data": "reprogram.run.one_call",
     "FitConfig": "reprogram.run.config",
     "resolve": "reprogram.run.defaults",
     "run_fit": "reprogram.run.folder",

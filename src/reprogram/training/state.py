@@ -202,7 +202,7 @@ class FitState:
                 )
         if len(header["records"]) > self.epochs:
             raise ReprogramError(
-                f"checkpoint {str(path)!r} has {len(header['records'])} epochs already, but epochs = {self.epochs} was given; "
+                f"checkpoint {str(path)!r} has {len(header['records'])} epochs, but epochs = {self.epochs} was given; "
                 "give as many or more, or start anew elsewhere"
             )
         tensors, header = read_checkpoint(path, self.optimizers)
