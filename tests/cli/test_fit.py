@@ -234,6 +234,12 @@ def test_a_finished_run_trains_longer_on_demand(run, tmp_path):
     assert (refused.returncode, "--epochs 3 was given" in refused.stderr) == (2, True)
 
 
+def test_flags_that_say_what_the_run_has_are_no_contradiction(run, shapes):
+    flags = ("--data", shapes, "--epochs", 3, "--lr", "5e-2", "--smoothing", 1, "--image-size", 36, "--mapping", "blm")
+    done = here("fit", "--resume", "--out", run[0], *flags)
+    assert "epoch 3/3" not in done.stdout
+
+
 def test_a_stored_config_repeats_the_run(run, tmp_path):
     folder, _ = run
     here("fit", "--config", folder / "config.json", "--out", tmp_path / "again", cwd=tmp_path)
