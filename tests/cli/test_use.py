@@ -57,8 +57,6 @@ def test_an_image_of_another_size_and_mode_is_classified(run, tmp_path):
     assert here("predict", run[0], tmp_path / "grey alpha.png").stdout.startswith(f"{tmp_path}/grey alpha.png: ")
 
 
-
-
 def test_an_image_that_a_run_has_skipped_is_skipped_again(tmp_path):
     folder = draw_folder(tmp_path / "set" / "train", per_class=8).parent
     draw_folder(folder / "test", per_class=4, seed=5)

@@ -108,8 +108,8 @@ def test_a_folder_that_is_no_run_is_left_alone(shapes, tmp_path):
         with pytest.raises(ReprogramError, match="already exists and is not a run"):
             run_fit(configured(shapes), tmp_path / name)
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter.tex"]
+    (tmp_path / "thesis" / "config.json").write_text("{}")
     with pytest.raises(ReprogramError, match="already holds a run; add --resume"):
-        (tmp_path / "thesis" / "config.json").write_text("{}")
         run_fit(configured(shapes), tmp_path / "thesis")
 
 
