@@ -48,6 +48,10 @@ class Registry(Mapping[str, Record], Generic[Record]):
             raise unknown(self.kind, str(name), self._records)
         return self._records[name]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The record of a name, or the default."""
+        return self[name] if name in self else default  # noqa: SIM401  # this is that method
+
     def __contains__(self, name: object) -> bool:
         load_plugins()
         return name in self._records

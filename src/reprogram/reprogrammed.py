@@ -131,7 +131,7 @@ class Reprogrammed(nn.Module):
             folder: an artefact that stands there is replaced; anything else is left alone, with an error.
             sections: what else belongs to it, as plain JSON values.
         """
-        source = {**self.frozen.spec, "fingerprint": self.frozen.fingerprint}
+        source = {**self.frozen.spec, "fingerprint": self.frozen.fingerprint, "normalisation": _normalisation(self.frozen)}
         parts = {"program": self.program.config(), "frozen": source, **sections}
         write_artefact(Path(folder), self.mapping, parts, self.state_dict())
 
@@ -151,19 +151,31 @@ class Reprogrammed(nn.Module):
         content, tensors = read_artefact(path)
         if "frozen" not in content or "program" not in content:
             raise ReprogramError(f"{str(path)!r} is a mapping without a model; load it with reprogram.Mapping.load")
-        source = dict(content["frozen"])
-        expected = source.pop("fingerprint")
+        source = content["frozen"] if isinstance(content["frozen"], dict) else {}
+        spec = {name: value for name, value in source.items() if name not in ("fingerprint", "normalisation")}
+        expected = str(source.get("fingerprint"))
+        own = frozen is not None
         if frozen is None:
-            if not source.get("name"):
+            if not spec.get("name"):
                 raise ReprogramError(
                     f"artefact {str(path)!r} was made with a model of your own (k_S = {len(content['source_labels'])}); "
                     "load it from Python with Reprogrammed.load(folder, frozen=Frozen(module, ...))"
                 )
-            frozen = load_frozen(**(source if weights is None else {**source, "weights": weights}))
+            frozen = load_frozen(**(spec if weights is None else {**spec, "weights": weights}))
         if frozen.fingerprint != expected:
             raise ReprogramError(
                 f"artefact {str(path)!r} was made with a source model of fingerprint {expected[:12]}, but {frozen.name} has "
                 f"{frozen.fingerprint[:12]}; give the weights that it was made with"
+            )
+        if source.get("normalisation") != _normalisation(frozen):
+            raise ReprogramError(
+                f"artefact {str(path)!r} was made with images normalised by {source.get('normalisation')}, but "
+                f"{frozen.name} has {_normalisation(frozen)}; give mean and std as they were"
+            )
+        if own and list(frozen.labels) != list(content["source_labels"]):
+            raise ReprogramError(
+                f"artefact {str(path)!r} was made for the source labels {_first(content['source_labels'])}, but "
+                f"{frozen.name} has {_first(frozen.labels)}; give them in the order that they had"
             )
         # the model's own labels: for a model of texts they know more than their spelling
         mapping = described_mapping({**content, "source_labels": frozen.labels}, path, frozen.span)
@@ -179,3 +191,7 @@ class Reprogrammed(nn.Module):
 
 def _first(labels: Any) -> str:
     return ", ".join(str(label).split(",")[0] for label in list(labels)[:3]) + (" ..." if len(labels) > 3 else "")
+
+
+def _normalisation(frozen: Frozen) -> dict[str, list[float]]:
+    return {"mean": frozen.mean.flatten().tolist(), "std": frozen.std.flatten().tolist()}

@@ -18,7 +18,7 @@ def expectation(message: str) -> str:
     >>> expectation("Input should be a valid integer, unable to parse string as an integer")
     'an integer'
     """
-    wanted = message.removeprefix("Input should be ").split(", unable")[0]
+    wanted = message.removeprefix("Value error, ").removeprefix("Input should be ").split(", unable")[0]
     kind = wanted.removeprefix("a valid ")
     return wanted if kind == wanted else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
@@ -42,10 +42,12 @@ def first_problem(error: pydantic.ValidationError, known: Iterable[str], spell: 
         return cause
     if finding["type"] == "extra_forbidden":
         return unknown("setting", field, known)
-    if finding["type"] == "missing":
+    if finding["type"] == "missing" and len(finding["loc"]) == 1:
         return ReprogramError(f"{spell(field, '').split()[0]} is missing; give it a value")
     given = spell(field, finding["input"]) if field else _shown(finding["input"])
     same = [finding, *(other for other in others if other["loc"][:1] == finding["loc"][:1])]
+    if finding["type"] == "missing":
+        return ReprogramError(f"{given} was given, but it has too few parts; add what is missing")
     wanted = " or ".join(dict.fromkeys(expectation(each["msg"]) for each in same))
     return ReprogramError(f"{given} was given, but it should be {wanted}; change that value")
 
@@ -65,6 +67,12 @@ class Settings(pydantic.BaseModel):
             name: value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
             for name, value in values.items()
         }
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except pydantic.ValidationError as error:
+            raise first_problem(error, type(self).model_fields) from None
 
     @classmethod
     def read(cls, values: object, spell: Spell = spelled) -> Self:

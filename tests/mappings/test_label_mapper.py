@@ -185,7 +185,7 @@ def test_explain_names_the_source_labels():
     logits, labels = drawn()
     names = [f"source {i}" for i in range(20)]
     mapper = LabelMapper("blm", source_labels=names).fit(logits, labels)
-    explained = mapper.explain(k=3)
+    explained = mapper.explain(count=3)
     assert list(explained) == ["ant", "bee", "cat", "dog"]
     for column, rows in enumerate(explained.values()):
         weights = [weight for _, weight in rows]

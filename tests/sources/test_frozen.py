@@ -309,7 +309,7 @@ def small(kind=Frozen, **options):
 )
 def test_a_model_says_what_goes_with_it(kind, program, frame, needs_classes, training):
     frozen = small(kind)
-    assert (frozen.default_program, frozen.default_frame(224), frozen.kind.needs_classes) == (program, frame, needs_classes)
+    assert (frozen.default_program, frozen.kind.default_frame, frozen.kind.needs_classes) == (program, frame, needs_classes)
     assert frozen.paper_training == training
     frozen.paper_training["lr"] = 1  # a copy: nobody can change it for others
     assert small(kind).paper_training == training

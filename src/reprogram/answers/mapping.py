@@ -97,6 +97,14 @@ class AnswerMapping:
     updates: tuple[dict[str, Any], ...] = ()
     others: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        ours = (tuple(self.mapping.source_labels), self.mapping.classes)
+        if ours != (tuple(self.labels.source_labels), tuple(self.labels.classes)) or self.samples.shape != (len(ours[1]),):
+            raise ReprogramError(
+                "the label sets are not those of the mapping, or not one number of rows per class was given; "
+                "take them from it"
+            )
+
     def predict(self, answers: Answers) -> Predictions:
         """Classify logits (N, k_S), or N top-K answers, each a list of labels or of (label, score) pairs.
 

@@ -1,6 +1,5 @@
 """`reprogram map`, `reprogram map predict` and `reprogram logits`: mappings from files of answers, and such files."""
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from reprogram.data.decode import Decoding
 from reprogram.data.load import load_data
 from reprogram.errors import ReprogramError
 from reprogram.mappings.registry import MAPPINGS
+from reprogram.names import read_names
 from reprogram.progress import Progress, for_stream
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import build, configured_data, configured_frozen, divided_data, known_facts
@@ -49,8 +49,8 @@ def fit(command_and_settings: tuple[MapCommand, dict[str, Any]]) -> None:
         fitted = fit_files(
             shards,
             command.mapping,
-            classes=_label_list(command.classes, "--classes"),
-            source_labels=_label_list(command.source_labels, "--source-labels"),
+            classes=None if command.classes is None else read_names(command.classes, "--classes"),
+            source_labels=None if command.source_labels is None else read_names(command.source_labels, "--source-labels"),
             holdout=command.holdout,
             test=command.test,
             scores=command.scores,
@@ -75,24 +75,6 @@ def fit(command_and_settings: tuple[MapCommand, dict[str, Any]]) -> None:
 def _processes(shards: Sequence[Path], engine: str) -> int:
     worth = engine == "ray" or sum(path.stat().st_size for path in shards) >= _WORTH_PROCESSES
     return min(len(shards), granted_cpus()) if worth else 1
-
-
-def _label_list(given: str | None, flag: str) -> list[str] | None:
-    """A list of labels from a file (one per line, or a JSON list) or from words with commas."""
-    if given is None:
-        return None
-    path = Path(given).expanduser()
-    if not path.is_file():
-        if "," not in given:
-            raise ReprogramError(f"{flag} {given!r} is neither a file nor names with commas between them; check the path")
-        return [name.strip() for name in given.split(",")]
-    text = path.read_text(encoding="utf-8-sig", errors="replace")
-    if not text.lstrip().startswith("["):
-        return [line.strip() for line in text.splitlines() if line.strip()]
-    try:
-        return [str(name) for name in json.loads(text)]
-    except (ValueError, RecursionError) as error:
-        raise ReprogramError(f"{flag} {given!r} is no JSON list ({error}); write a list, or one name per line") from None
 
 
 def _show_labels(fitted: AnswerMapping) -> None:

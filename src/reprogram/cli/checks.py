@@ -17,7 +17,7 @@ from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, unknown
 from reprogram.files import read_json
 from reprogram.mappings.registry import AUTO, MAPPINGS
-from reprogram.run.config import OWNERS, FitConfig
+from reprogram.run.config import GIVEN, OWNERS, FitConfig
 from reprogram.run.paths import located
 from reprogram.sources.registry import SOURCES, check_model_name, find_source
 
@@ -55,8 +55,11 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
         before = read_json(stored, "run configuration")
     elif file is not None:
         before = read_json(Path(file).expanduser(), "configuration")
-    if not isinstance(before, dict):
+    if not isinstance(before, dict) or not isinstance(before.get(GIVEN, {}), dict):
         raise ReprogramError(f"configuration {file or out!r} holds no table of settings; write a JSON object")
+    decided = {name: value for name, value in before.items() if name != GIVEN}
+    # a run's own file also has what was decided for it; another protocol or model decides anew
+    before = decided if resume else before.get(GIVEN, before)
     before = _still_meant(before, values)
     config = FitConfig.read({**before, **values}, spell=spell)
     check_data_spec(config.data, Path(config.data_root).expanduser())

@@ -206,12 +206,9 @@ def fit_fields() -> dict[str, FieldInfo]:
     """The settings of all mappings, programs and sources, and flags whose help names what there is."""
     fields: dict[str, FieldInfo] = {}
     for part, registry in OWNERS.items():
-        fields |= _fields_of(registry, part, lambda settings: list(settings.model_fields))
-    clash = set(fields) & set(FitCommand.model_fields)
-    if clash:
-        raise ReprogramError(
-            f"a plugin has a setting {min(clash)!r}, which is the name of a flag of reprogram fit; rename that setting"
-        )
+        own = _fields_of(registry, part, lambda settings: list(settings.model_fields))
+        _check_free(own, {*fields, *FitCommand.model_fields})
+        fields |= own
     for name in ("mapping", "program"):
         fields[name] = _with_names(FitConfig.model_fields[name], OWNERS[name], [AUTO] if name == "mapping" else [])
     return fields
@@ -220,12 +217,19 @@ def fit_fields() -> dict[str, FieldInfo]:
 def map_fields() -> dict[str, FieldInfo]:
     """The settings of all mappings that matter without training."""
     fields = _fields_of(MAPPINGS, "mapping", lambda settings: settings.without_training())
+    _check_free(fields, set(MapCommand.model_fields))
     return fields | {"mapping": _with_names(MapCommand.model_fields["mapping"], MAPPINGS, [AUTO])}
 
 
 def source_fields() -> dict[str, FieldInfo]:
     """The options of all model sources."""
     return _fields_of(OWNERS["source"], "source", lambda settings: list(settings.model_fields))
+
+
+def _check_free(fields: dict[str, FieldInfo], taken: set[str]) -> None:
+    """A setting that another package brings must not have the name of a flag that is there."""
+    if clash := sorted(taken & set(fields)):
+        raise ReprogramError(f"a plugin has a setting {clash[0]!r}, which is the name of another flag; rename that setting")
 
 
 def _fields_of(registry: SettingsRegistry[Any], part: str, names: Callable[[Any], list[str]]) -> dict[str, FieldInfo]:

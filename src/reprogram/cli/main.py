@@ -24,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # a folder that cannot be made or read, a full disk
-        reason = error.strerror or error
-        print(f"reprogram: {reason} ({error.filename}); check the path, its permissions and the space", file=sys.stderr)
+        reason = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+        print(f"reprogram: {reason}; check the path, its permissions and the space", file=sys.stderr)
         return 2
     return 0
 

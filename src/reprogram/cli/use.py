@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import torch
+
 from reprogram.cli.commands import EvaluateCommand, PredictCommand
 from reprogram.cli.text import percent, show_table
 from reprogram.data.dataset import DataSet, Split
@@ -40,6 +42,7 @@ def evaluate(command: EvaluateCommand) -> None:
         model,
         split,
         batch_size=command.batch_size,
+        precision="fp32" if config is None else config.precision,
         decoding=Decoding(cache=command.cache, skip_bad=skip_bad, processes=granted_cpus()),
         progress=progress,
     )
@@ -71,8 +74,24 @@ def _split_to_measure(command: EvaluateCommand, model: Reprogrammed, config: Fit
         folder = Path(str(command.data)).expanduser()
         return f"{folder.resolve().name} ({command.split})", load_labelled(folder, command.split, model.classes)
     else:
-        data = load_data(str(command.data), root=Path(command.data_root or "data").expanduser())
+        # data without splits of their own are measured as a whole
+        data = load_data(str(command.data), split_seed=None, root=Path(command.data_root or "data").expanduser())
+        return f"{data.name} ({command.split})", _in_terms_of(_part(data, command.split), data.classes, model.classes)
     return f"{data.name} ({command.split})", _part(data, command.split)
+
+
+def _in_terms_of(split: Split, classes: Sequence[str], known: Sequence[str]) -> Split:
+    """The same images with the model's class numbers; data may lack classes of the model."""
+    foreign = [name for name in classes if name not in known]
+    if foreign:
+        raise ReprogramError(
+            f"the data have a class {foreign[0]!r}, but the model has {', '.join(known[:4])}"
+            f"{' ...' if len(known) > 4 else ''}; give data with the model's class names"
+        )
+    numbers = torch.tensor([list(known).index(name) for name in classes])
+    renumbered = split.subset(torch.arange(len(split)))
+    renumbered.labels, renumbered.classes = numbers[split.labels], tuple(known)
+    return renumbered
 
 
 def _part(data: DataSet, name: str) -> Split:

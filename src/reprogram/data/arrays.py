@@ -21,7 +21,7 @@ from reprogram.images.pictures import Interpolation, as_rgb, pil_to_tensor, resi
 _LABEL_ATTRIBUTES = ("targets", "labels", "_labels")
 
 
-def load_npz(path: Path, split_seed: int = 0) -> DataSet:
+def load_npz(path: Path, split_seed: int | None = 0) -> DataSet:
     """Load a `.npz` file.
 
     It holds `images` and `labels`, perhaps `split` (train, val or test for each image); or `train_images`,
@@ -68,7 +68,7 @@ def from_arrays(
     classes: Sequence[str] | None = None,
     *,
     split: Sequence[str] | None = None,
-    split_seed: int = 0,
+    split_seed: int | None = 0,
     name: str = "arrays",
     channels: Channels | None = None,
 ) -> DataSet:
@@ -179,7 +179,7 @@ def from_datasets(
 
 
 def from_dataset(
-    dataset: "Dataset[Any]", classes: Sequence[str] | None = None, *, split_seed: int = 0, name: str | None = None
+    dataset: "Dataset[Any]", classes: Sequence[str] | None = None, *, split_seed: int | None = 0, name: str | None = None
 ) -> DataSet:
     """Make a data set from one map-style torch data set of (image, label); `split_seed` sets a fifth aside for testing."""
     labels = [_dataset_labels(dataset, "all")]

@@ -14,7 +14,7 @@ from reprogram.images.pictures import SUFFIXES, begins_like_an_image
 _NOT_MEANT = frozenset({"thumbs.db", "desktop.ini"})  # file managers leave them behind
 
 
-def load_folder(folder: Path, split_seed: int = 0) -> DataSet:
+def load_folder(folder: Path, split_seed: int | None = 0) -> DataSet:
     """Load an image folder of either layout; a class is a folder, and the order of classes is that of their names.
 
     Args:

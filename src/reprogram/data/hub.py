@@ -18,7 +18,7 @@ from reprogram.images.pictures import Interpolation, read_image
 _LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "category")
 
 
-def load_hub(name: str, split_seed: int = 0) -> DataSet:
+def load_hub(name: str, split_seed: int | None = 0) -> DataSet:
     """Load a data set through the `datasets` library.
 
     Args:

@@ -14,7 +14,7 @@ from reprogram.registry import imported
 __all__ = ["ArraySplit", "DataSet", "Decoding", "FileSplit", "Split", "load_data", "load_labelled"]
 
 
-def load_data(spec: Any, *, split_seed: int = 0, root: str | Path = "data", download: bool = False) -> DataSet:
+def load_data(spec: Any, *, split_seed: int | None = 0, root: str | Path = "data", download: bool = False) -> DataSet:
     """Load a labelled data set.
 
     Args:

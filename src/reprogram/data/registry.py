@@ -21,7 +21,7 @@ class LoadOptions:
     """
 
     root: Path = Path("data")
-    split_seed: int = 0
+    split_seed: int | None = 0
     download: bool = False
 
 

@@ -86,14 +86,16 @@ def stratified_folds(labels: Tensor, folds: int, seed: int) -> Tensor | None:
     return torch.empty(len(labels), dtype=torch.int64).index_put_((order,), torch.arange(len(labels)) % folds)
 
 
-def drawn_test(labels: Tensor, seed: int, source: str) -> dict[str, Tensor]:
+def drawn_test(labels: Tensor, seed: int | None, source: str) -> dict[str, Tensor]:
     """Places of `train` and `test` among samples that have no splits: a stratified fifth is for testing.
 
     Args:
         labels: (N,) class numbers.
-        seed: decides which fifth.
+        seed: decides which fifth; None sets nothing aside, and all samples are in both.
         source: what an error calls the data, such as "folder 'photos'".
     """
+    if seed is None:
+        return {"train": torch.arange(len(labels)), "test": torch.arange(len(labels))}
     train, test = stratified_split(labels, TEST_FRACTION, seed, "test")
     if not len(test):
         raise ReprogramError(f"{source} has too few images to set a test split aside; give 3 or more per class")

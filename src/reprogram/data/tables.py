@@ -14,7 +14,7 @@ from reprogram.errors import ReprogramError, first_line
 _COLUMNS = ("path", "label", "split")
 
 
-def load_table(path: Path, split_seed: int = 0) -> DataSet:
+def load_table(path: Path, split_seed: int | None = 0) -> DataSet:
     """Load the images that a table lists.
 
     Args:

@@ -12,7 +12,7 @@ _UNSAFE = {"LSUN"}  # it unpickles a file of the current folder, and a pickle fr
 _SPLITS = {"train": ("train", "trainval"), "val": ("val", "valid"), "test": ("test",)}
 
 
-def load_torchvision(name: str, root: Path, download: bool = False, split_seed: int = 0) -> DataSet:
+def load_torchvision(name: str, root: Path, download: bool = False, split_seed: int | None = 0) -> DataSet:
     """Load a data set of `torchvision.datasets`.
 
     Sets with a training and a test part keep them; one without parts, such as `ImageFolder`, is split by `split_seed`.

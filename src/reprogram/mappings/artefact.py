@@ -39,6 +39,7 @@ def write_artefact(folder: Path, mapping: Mapping, sections: dict[str, Any], ten
         sections: what else goes there, as plain JSON values.
         tensors: what goes into the safetensors file, the mapping's tensors among them under `mapping.`.
     """
+    folder = folder.expanduser()
     check_free(folder)
 
     def fill(fresh: Path) -> None:
@@ -68,7 +69,8 @@ def read_artefact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def artefact_folder(folder: Path) -> Path:
-    """The folder itself, or the artefact inside a run folder."""
+    """The folder itself, or the artefact inside a run folder; `~` is the user's home."""
+    folder = folder.expanduser()
     if not folder.is_dir():
         raise ReprogramError(f"{str(folder)!r} is not a folder; give a run folder or an artefact folder")
     if (folder / "artefact").is_dir():

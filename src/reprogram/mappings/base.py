@@ -4,6 +4,7 @@ A family of mappings is a subclass: it says which statistics it needs (`empty_st
 function of the logits (`solve`). Everything else, from folds to saving, is here.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -68,7 +69,7 @@ class Mapping(nn.Module, ABC):
         super().__init__()
         _check_labels(source_labels, classes)
         self.name, self.settings, self.seed, self.span, self.weighted = name, settings, seed, span, weighted
-        self.source_labels, self.classes = source_labels, tuple(classes)
+        self.source_labels, self.classes = copy.copy(source_labels), tuple(classes)
         self.statistics = self.empty_statistics()
         self._fold_parts: list[Affine] = []
         start = self.start()
@@ -260,7 +261,7 @@ class Mapping(nn.Module, ABC):
         """
         if logits.ndim != 2 or logits.shape[1] != self.k_source:
             raise ReprogramError(f"logits have shape {tuple(logits.shape)}, but (N, {self.k_source}) is expected")
-        affine = self.affine.to(torch.float64) if precise else self.affine
+        affine = self.affine.to(torch.float64 if precise else torch.float32)
         logits = logits.to(affine.omega.device)
         said = Predictions.of(affine(logits).softmax(1), self.classes)
         if not checked_count(evidence, least=0):

@@ -103,10 +103,10 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return np.asarray(self.mapping_.weights.detach().numpy())
 
-    def explain(self, k: int = 3) -> dict[Any, list[tuple[str, float]]]:
-        """For each class its k source labels of the largest |weight|, with names and weights."""
+    def explain(self, count: int = 3) -> dict[Any, list[tuple[str, float]]]:
+        """For each class its `count` source labels of the largest |weight|, with names and weights."""
         check_is_fitted(self)
-        found = self.mapping_.explain(k).classes.values()
+        found = self.mapping_.explain(count).classes.values()
         named = ([(label.source, label.weight) for label in labels] for labels in found)
         return dict(zip(self.classes_.tolist(), named, strict=True))
 
@@ -198,7 +198,7 @@ class LabelMapper(_Mapper):
     >>> logits = np.array([[9, 1, 0], [8, 2, 1], [0, 7, 1], [1, 8, 0], [0, 1, 6], [1, 0, 7]], dtype=float)
     >>> animals = ["cat", "cat", "dog", "dog", "bird", "bird"]
     >>> mapper = LabelMapper("blm", source_labels=["tabby", "beagle", "wren"]).fit(logits, animals)
-    >>> mapper.predict([[1, 9, 0]]).tolist(), mapper.explain(k=1)["cat"]
+    >>> mapper.predict([[1, 9, 0]]).tolist(), mapper.explain(count=1)["cat"]
     (['dog'], [('tabby', 1.0)])
     """
 

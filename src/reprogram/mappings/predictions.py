@@ -59,14 +59,15 @@ class Predictions:
         evidence: list[list[Contribution]] | None = None,
         guessed: Tensor | None = None,
     ) -> "Predictions":
-        """The most probable class of each row (N, k_T); among equals the first one."""
+        """The most probable class of each row (N, k_T); among equals the first one. Results live on the CPU."""
+        probabilities = probabilities.cpu()
         indices = probabilities.argmax(1)
         return cls(
             [classes[index] for index in indices.tolist()],
             indices,
             probabilities,
             evidence or [[] for _ in range(len(indices))],
-            torch.zeros(len(indices), dtype=torch.bool) if guessed is None else guessed,
+            torch.zeros(len(indices), dtype=torch.bool) if guessed is None else guessed.cpu(),
         )
 
     @classmethod
@@ -85,7 +86,7 @@ class Predictions:
 def strongest_contributions(
     source_labels: Sequence[str], weights: Tensor, inputs: Tensor, best: Tensor, count: int
 ) -> list[list[Contribution]]:
-    """For each sample, the `count` source labels with the largest |weight × input| for its class.
+    """For each sample, up to `count` source labels with the largest |weight × input| for its class.
 
     Args:
         source_labels: k_S names.
@@ -94,10 +95,14 @@ def strongest_contributions(
         best: (N,) the class of each sample.
         count: how many.
     """
-    columns = weights.T[best]
+    columns = weights.T[best.to(weights.device)]
     order = (columns * inputs).abs().topk(min(count, inputs.shape[1]), dim=1).indices
     rows = zip(order.tolist(), columns.gather(1, order).tolist(), inputs.gather(1, order).tolist(), strict=True)
-    return [[Contribution(source_labels[i], weight, logit) for i, weight, logit in zip(*row, strict=True)] for row in rows]
+    # a weight of 0 has decided nothing
+    return [
+        [Contribution(source_labels[i], weight, logit) for i, weight, logit in zip(*row, strict=True) if weight != 0]
+        for row in rows
+    ]
 
 
 def checked_count(count: Any, least: int) -> int:

@@ -13,6 +13,7 @@ from reprogram.mappings.settings import MappingSettings
 from reprogram.registry import SettingsRegistry, imported
 
 AUTO = "auto"
+_RESERVED = {"name", "source_labels", "classes", "seed", "span", "weighted"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ def register_mapping(name: str, mapping: Any, settings: type[MappingSettings], s
     """Make a mapping known by a name; the arguments are those of `Family`."""
     if name == AUTO:
         raise ReprogramError(f"a mapping cannot be called {AUTO!r}, which means that one is chosen; give it another name")
+    if taken := sorted(_RESERVED & set(settings.model_fields)):
+        raise ReprogramError(f"mapping {name!r} has a setting {taken[0]!r}, which every mapping is told; rename it")
     MAPPINGS.register(name, Family(name, summary, mapping, settings, scorer))
 
 

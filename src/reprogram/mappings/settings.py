@@ -5,17 +5,16 @@ another package brings may keep its settings in the same file as its class.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from reprogram.errors import ReprogramError
 from reprogram.settings import Settings
 
 Refresh = Literal["never", "fresh", "reuse"]
 Normalize = Literal["none", "centre", "standardise"]
-TopRatio = float | Literal["all"]
-Shrinkage = float | Literal["oas"]
+TopRatio = Annotated[float, Field(gt=0)] | Literal["all"]
+Shrinkage = Annotated[float, Field(gt=0, le=1)] | Literal["oas"]
 
 
 class MappingSettings(Settings):
@@ -82,7 +81,7 @@ class EstimatedSettings(MappingSettings):
     @classmethod
     def _not_one_fold(cls, folds: int) -> int:
         if folds == 1:
-            raise ReprogramError("folds = 1 was given, but 0 (none) or at least 2 is expected; change that value")
+            raise ValueError("0 (none) or at least 2")
         return folds
 
 
@@ -121,15 +120,6 @@ class TopKBayesSettings(BayesSettings):
     )
     top_k: int | None = Field(None, ge=1, description="K itself, instead of α.")
 
-    @field_validator("top_ratio")
-    @classmethod
-    def _positive(cls, ratio: TopRatio) -> TopRatio:
-        if ratio != "all" and not ratio > 0:
-            raise ReprogramError(
-                f"top_ratio = {ratio!r} was given, but a positive number or 'all' is expected (the paper has 0.15)"
-            )
-        return ratio
-
 
 class GaussianSettings(EstimatedSettings):
     """Of gaussian."""
@@ -143,12 +133,3 @@ class GaussianSettings(EstimatedSettings):
         json_schema_extra=tried(("oas", 0.1, 0.3, 0.6)),
     )
     priors: bool = Field(False, description="Prefer frequent classes.")
-
-    @field_validator("shrinkage")
-    @classmethod
-    def _above_zero(cls, shrinkage: Shrinkage) -> Shrinkage:
-        if shrinkage != "oas" and not 0 < shrinkage <= 1:
-            raise ReprogramError(
-                f"shrinkage = {shrinkage!r} was given, but a number above 0 and up to 1, or 'oas', is expected"
-            )
-        return shrinkage

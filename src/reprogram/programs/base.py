@@ -3,6 +3,7 @@
 θ holds exactly the free pixels and is the only parameter in the whole library's forward pass (learned mappings aside).
 """
 
+import inspect
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -147,9 +148,9 @@ def make_program(name: str, canvas: int, *, interpolation: Interpolation = "bili
     """
     kind = PROGRAMS[name]
     own = PROGRAMS.read(name, settings).model_dump(exclude_none=True)
-    try:
-        program: Program = kind.load()(canvas, interpolation=interpolation, **own)
-    except TypeError:
-        needed = ", ".join(name for name in kind.settings.model_fields if name not in own)
-        raise ReprogramError(f"program {name!r} was given no {needed}, but needs it; give a number") from None
+    maker = kind.load()
+    for needed, parameter in inspect.signature(maker).parameters.items():
+        if needed in kind.settings.model_fields and needed not in own and parameter.default is inspect.Parameter.empty:
+            raise ReprogramError(f"program {name!r} was given no {needed}, but needs it; give a number")
+    program: Program = maker(canvas, interpolation=interpolation, **own)
     return program

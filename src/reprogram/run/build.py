@@ -9,14 +9,14 @@ from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError
 from reprogram.mappings.base import make_mapping
 from reprogram.mappings.registry import AUTO
-from reprogram.mappings.selection import Candidate, Selection
+from reprogram.mappings.selection import Selection
 from reprogram.programs.base import make_program
 from reprogram.programs.registry import PROGRAMS
 from reprogram.progress import Progress
 from reprogram.randomness import derived_seed
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.config import FitConfig
-from reprogram.run.defaults import Facts, mapping_settings, resolve
+from reprogram.run.defaults import Facts, resolve, with_mapping
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
 from reprogram.sources.registry import find_source
@@ -24,6 +24,8 @@ from reprogram.threads import granted_cpus
 from reprogram.training.choice import select_mapping
 from reprogram.training.state import pixel_sizes
 
+#: What a configuration names where the data were handed over as objects.
+IN_MEMORY = "in memory"
 #: What a model has until a mapping was chosen for it.
 _BEFORE_THE_CHOICE = "blm+"
 
@@ -59,31 +61,30 @@ def prepare(config: FitConfig, data: DataSet | None = None, progress: Progress |
     return Prepared(config, data, model, tuple(skipped))
 
 
-def with_chosen_mapping(prepared: Prepared, choice: Candidate | None, progress: Progress) -> Prepared:
-    """For mapping `auto`, put in the chosen one, or choose it now by the logits under the untrained program."""
-    config, selection = prepared.config, None
+def with_chosen_mapping(prepared: Prepared, progress: Progress) -> Prepared:
+    """For mapping `auto`, choose it now, by the logits under the untrained program; the configuration then names it."""
+    config = prepared.config
     if config.mapping != AUTO:
         return prepared
-    if choice is None:
-        selection = select_mapping(
-            prepared.model,
-            prepared.data.train,
-            batch_size=config.batch_size,
-            precision=config.precision,
-            progress=progress,
-        )
-        choice = selection.choice
-    return replace(prepared, model=build(config, prepared.model.frozen, prepared.data, choice), selection=selection)
+    selection = select_mapping(
+        prepared.model, prepared.data.train, batch_size=config.batch_size, precision=config.precision, progress=progress
+    )
+    config = with_mapping(config, selection.choice.mapping, selection.choice.settings)
+    return replace(prepared, config=config, model=build(config, prepared.model.frozen, prepared.data), selection=selection)
 
 
 def configured_data(config: FitConfig) -> DataSet:
     """The data set as it is on disk."""
-    return load_data(config.data, split_seed=config.seed, root=config.data_root, download=config.download)
+    if config.data == IN_MEMORY:
+        raise ReprogramError(
+            "the data of this run were given from Python and cannot be loaded again; name others with --data"
+        )
+    return load_data(config.data, split_seed=config.split_seed, root=config.data_root, download=config.download)
 
 
 def divided_data(config: FitConfig, data: DataSet) -> DataSet:
     """The data set with a validation split and as few training images as were asked for."""
-    data = data.with_validation(config.val_fraction, config.seed)
+    data = data.with_validation(config.val_fraction, config.split_seed)
     return data.with_fewer(shots=config.shots, fraction=config.fraction, seed=config.seed)
 
 
@@ -119,11 +120,9 @@ def decoding_of(config: FitConfig) -> Decoding:
     return Decoding(cache=config.cache, skip_bad=config.skip_bad, processes=granted_cpus())
 
 
-def build(config: FitConfig, frozen: Frozen, data: DataSet, chosen: Candidate | None = None) -> Reprogrammed:
+def build(config: FitConfig, frozen: Frozen, data: DataSet) -> Reprogrammed:
     """Program, frozen model and mapping together, on the device; `config` is resolved."""
-    if chosen is not None:
-        name, settings = chosen.mapping, mapping_settings(chosen.mapping, chosen.settings, config.protocol == "paper")
-    elif config.mapping == AUTO:
+    if config.mapping == AUTO:
         name, settings = _BEFORE_THE_CHOICE, {}
     else:
         name, settings = config.mapping, config.options("mapping")

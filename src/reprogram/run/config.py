@@ -16,6 +16,8 @@ from reprogram.settings import Spell, spelled
 from reprogram.sources.registry import SOURCES, find_source
 from reprogram.training.settings import RESOLVED, TrainingSettings
 
+#: Under this name a run's config.json keeps what was given; beside it stands everything that was decided.
+GIVEN = "given"
 #: Who owns the settings that a configuration holds beside its own fields.
 OWNERS: dict[str, SettingsRegistry[Any]] = {"mapping": MAPPINGS, "program": PROGRAMS, "source": SOURCES}
 
@@ -53,6 +55,9 @@ class FitConfig(TrainingSettings):
     val_fraction: float = Field(
         0.1, ge=0, lt=1, description="Share of the training images for validation, where the data brings none."
     )
+    split_seed: int = Field(
+        0, ge=0, description="Decides which images are for testing and validation, where the data brings no split."
+    )
     cache: bool = Field(True, description="Keep decoded images in the user's cache folder (REPROGRAM_CACHE).")
     skip_bad: bool = Field(False, description="Leave out images that cannot be decoded, and list them in result.json.")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps ...")
@@ -70,7 +75,7 @@ class FitConfig(TrainingSettings):
             if owner is None:
                 known = {*type(self).model_fields}.union(*(registry.setting_names() for registry in OWNERS.values()))
                 raise unknown("setting", name, sorted(known))
-            if owner == "mapping" and self.mapping == AUTO and value is not None:
+            if owner == "mapping" and self.mapping == AUTO and value is not None and name not in training_settings():
                 raise ReprogramError(
                     f"{spell(name, value)} was given, but mapping auto chooses it; leave it out, or name a mapping"
                 )
@@ -97,13 +102,36 @@ class FitConfig(TrainingSettings):
         given = {
             name: value for name, value in self.extras.items() if name in registry.setting_names() and value is not None
         }
-        owner = {"mapping": self.mapping, "program": self.program, "source": find_source(self.model)[0].prefix}[part]
-        if part == "program" and "program" not in self.model_fields_set:  # the model's own; any program's settings will do
-            takers = [name for name, kind in PROGRAMS.items() if set(given) <= set(kind.settings.model_fields)]
-            owner = takers[0] if takers else owner
-        checked = registry.read(owner, given, spell) if given else None
+        checked = registry.read(self._owner(part), given, spell) if given else None
         return {name: getattr(checked, name) for name in given}
+
+    def _owner(self, part: str) -> str:
+        source = find_source(self.model)[0]
+        if part == "source":
+            return source.prefix
+        if part == "program":
+            return self.program if "program" in self.model_fields_set else source.kind.default_program
+        # whichever mapping is chosen, it is told how to be trained
+        return next(iter(trained_mappings())) if self.mapping == AUTO else self.mapping
 
     def training(self) -> TrainingSettings:
         """The part that `fit` takes."""
         return TrainingSettings.read({name: getattr(self, name) for name in TrainingSettings.model_fields})
+
+
+def trained_mappings() -> list[str]:
+    """The mappings that `auto` can choose and that know all settings of training."""
+    names = training_settings()
+    return [
+        name for name, family in MAPPINGS.items() if family.scorer is not None and names <= set(family.settings.model_fields)
+    ]
+
+
+def training_settings() -> set[str]:
+    """The settings of mappings that say how they are trained, not what they are: `auto` leaves them to the user."""
+    return {
+        name
+        for family in MAPPINGS.values()
+        if family.scorer is not None
+        for name in set(family.settings.model_fields) - set(family.settings.without_training())
+    }

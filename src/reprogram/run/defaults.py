@@ -55,7 +55,7 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     around = Surroundings(
         canvas=canvas,
         native_size=facts.native_size,
-        published_size=facts.published_size,
+        published_size=facts.published_size if as_published else None,
         flip_safe=facts.flip_safe,
         frame=None if facts.frame is None else max(1, canvas * facts.frame // 224),
         as_published=as_published,
@@ -64,14 +64,16 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     values.setdefault("augment", program.augment(around))
     values |= program.resolved(around).model_dump()
     values |= SOURCES.read(find_source(config.model)[0].prefix, config.options("source")).model_dump()
-    if config.mapping != AUTO:
-        values |= mapping_settings(config.mapping, config.options("mapping"), as_published)
-    return FitConfig.read({**config.model_dump(include=set(FitConfig.model_fields)), **config.extras, **values})
+    resolved = FitConfig.read({**config.model_dump(include=set(FitConfig.model_fields)), **config.extras, **values})
+    return resolved if config.mapping == AUTO else with_mapping(resolved, config.mapping, config.options("mapping"))
 
 
-def mapping_settings(name: str, given: Mapping[str, Any], as_published: bool) -> dict[str, Any]:
-    """All settings of a mapping: those given, and the rest by default."""
-    settings: dict[str, Any] = MAPPINGS.read(name, given).model_dump()
-    if as_published and settings.get("refresh") == "reuse" and "refresh" not in given:
+def with_mapping(config: FitConfig, name: str, given: Mapping[str, Any]) -> FitConfig:
+    """The same with this mapping and all its settings: those given, those that were said for any mapping, and defaults."""
+    known = MAPPINGS[name].settings.model_fields
+    said = {setting: value for setting, value in config.options("mapping").items() if setting in known} | dict(given)
+    settings: dict[str, Any] = MAPPINGS.read(name, said).model_dump()
+    if config.protocol == "paper" and settings.get("refresh") == "reuse" and "refresh" not in said:
         settings["refresh"] = "fresh"  # the paper's algorithms estimate ω by a pass of its own before each epoch
-    return settings
+    others = {setting: value for setting, value in config.model_dump().items() if setting not in MAPPINGS.setting_names()}
+    return FitConfig.read({**others, "mapping": name, **settings})

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import platform
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,10 @@ import torch
 from reprogram.data.dataset import DataSet
 from reprogram.errors import ReprogramError
 from reprogram.files import claimed_folder, read_json, remove_leftovers, write_json, write_text
-from reprogram.mappings.selection import Candidate
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.run.build import Prepared, decoding_of, prepare, with_chosen_mapping
-from reprogram.run.config import FitConfig
+from reprogram.run.build import decoding_of, prepare, with_chosen_mapping
+from reprogram.run.config import GIVEN, FitConfig
 from reprogram.training.evaluation import Evaluation
 from reprogram.training.loop import fit
 from reprogram.training.result import FitResult
@@ -47,7 +47,7 @@ def run_fit(
 ) -> FitResult:
     """Carry out a run and fill its folder.
 
-    Everything that can be wrong with the configuration, the data and the model is found before the folder is made. After
+    What is wrong with the configuration, the data or the model leaves no folder behind. After
     a kill or an interrupt, the same call with `resume=True` ends with the same numbers as an undisturbed run.
 
     Args:
@@ -58,13 +58,18 @@ def run_fit(
         progress: where to show progress.
     """
     progress = progress or Progress()
-    config = _continued(config, folder, resume)
+    folder = folder.expanduser()
+    config, given = _continued(config, folder, resume)
     with claimed_folder(folder):
         remove_leftovers(folder)
         prepared = prepare(config, data, progress)
-        write_json(folder / "config.json", prepared.config.model_dump())
+        _write_config(folder, prepared.config, given)
     write_json(folder / "environment.json", environment(prepared.model.device))
-    prepared = _with_stored_choice(prepared, folder, progress)
+    prepared = with_chosen_mapping(prepared, progress)
+    if prepared.selection is not None:
+        write_json(folder / "selection.json", prepared.selection.to_json())
+        _write_config(folder, prepared.config, given)
+        progress.say(f"chosen {prepared.selection}")
     model, data = prepared.model, prepared.data
     write_text(
         folder / SEEN,
@@ -87,15 +92,28 @@ def run_fit(
         progress=progress,
         on_epoch=on_epoch,
     )
+    result = replace(result, skipped=prepared.skipped)
     model.save(folder / "artefact")
     write_text(folder / "predictions.csv", predictions_csv(result.test))
-    write_json(folder / "result.json", summary(result, data) | {"skipped": list(prepared.skipped)})
+    write_json(folder / "result.json", summary(result, data) | {"skipped": list(result.skipped)})
     return result
 
 
 def stored_config(folder: Path) -> FitConfig:
-    """The configuration that a run folder was made with."""
-    return FitConfig.read(read_json(folder / "config.json", "run configuration"))
+    """The configuration that a run folder was made with, everything decided."""
+    return FitConfig.read(_stored(folder)[0])
+
+
+def _stored(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a run folder says about its run: everything decided, and what of it was given."""
+    content = read_json(folder / "config.json", "run configuration")
+    if not isinstance(content, dict):
+        raise ReprogramError(f"{str(folder / 'config.json')!r} holds no table of settings; make the run again")
+    return {name: value for name, value in content.items() if name != GIVEN}, content.get(GIVEN, content)
+
+
+def _write_config(folder: Path, config: FitConfig, given: dict[str, Any]) -> None:
+    write_json(folder / "config.json", {**config.model_dump(), GIVEN: given})
 
 
 def seen_images(folder: Path) -> set[str]:
@@ -104,37 +122,25 @@ def seen_images(folder: Path) -> set[str]:
     return set(path.read_text().split()) if path.is_file() else set()
 
 
-def _continued(config: FitConfig, folder: Path, resume: bool) -> FitConfig:
-    """What to do in this folder: a new run, or the one that is there, as it was or with more epochs."""
+def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig, dict[str, Any]]:
+    """What to do in this folder, and what of it was given: a new run, or the one that is there, perhaps for longer."""
     if not (folder / "config.json").exists():
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ReprogramError(f"{str(folder)!r} already exists and is not a run; choose another --out")
-        return config
+        return config, config.given
     if not resume:
         raise ReprogramError(f"{str(folder)!r} already holds a run; add --resume to continue it, or choose another --out")
-    stored = stored_config(folder)
+    stored, given = _stored(folder)
     for name, value in config.given.items():
-        before = stored.model_dump().get(name)
-        if name == "epochs" and value > before:
+        before = stored.get(name)
+        if value in (before, given.get(name)) or (name == "epochs" and value > stored["epochs"]):
             continue
-        if value != before:
-            raise ReprogramError(
-                f"--{name.replace('_', '-')} {value} was given, but the run in {str(folder)!r} has {before}; "
-                "resume it as it was, or choose another --out"
-            )
-    return FitConfig.read({**stored.model_dump(), "epochs": config.given.get("epochs", stored.epochs)})
-
-
-def _with_stored_choice(prepared: Prepared, folder: Path, progress: Progress) -> Prepared:
-    """For mapping `auto`: the mapping is chosen once in the life of a run folder."""
-    path = folder / "selection.json"
-    stored = dict(read_json(path, "selection")["choice"]) if path.exists() else None
-    choice = None if stored is None else Candidate(stored.pop("mapping"), stored)
-    prepared = with_chosen_mapping(prepared, choice, progress)
-    if prepared.selection is not None:
-        write_json(path, prepared.selection.to_json())
-        progress.say(f"chosen {prepared.selection}")
-    return prepared
+        raise ReprogramError(
+            f"--{name.replace('_', '-')} {value} was given, but the run in {str(folder)!r} has {before}; "
+            "resume it as it was, or choose another --out"
+        )
+    longer = {"epochs": config.epochs} if "epochs" in config.given else {}
+    return FitConfig.read(stored | longer), given | longer
 
 
 def summary(result: FitResult, data: DataSet) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """From labelled images to a classifier in one call: what `reprogram fit` does, for Python."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reprogram.data.dataset import DataSet
 from reprogram.data.load import load_data
 from reprogram.progress import Progress
-from reprogram.run.build import decoding_of, prepare, with_chosen_mapping
+from reprogram.run.build import IN_MEMORY, decoding_of, prepare, with_chosen_mapping
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import run_fit
 from reprogram.run.paths import located
@@ -35,16 +36,17 @@ def fit_data(
     (True, 10)
     """
     named = isinstance(data, (str, Path))
-    loaded: DataSet | None = None if named else load_data(data)
-    config = FitConfig.read({"data": str(data) if loaded is None else loaded.name, **settings})
+    config = FitConfig.read({"data": str(data) if named else IN_MEMORY, **settings})
     config = located(config) if named else config
+    loaded: DataSet | None = None if named else load_data(data, split_seed=config.split_seed)
     if out is not None:
         return run_fit(config, Path(out), data=loaded, resume=resume, progress=progress)
-    prepared = with_chosen_mapping(prepare(config, loaded, progress), None, progress or Progress())
-    return fit(
+    prepared = with_chosen_mapping(prepare(config, loaded, progress), progress or Progress())
+    result = fit(
         prepared.model,
         prepared.data,
         prepared.config.training(),
         decoding=decoding_of(prepared.config),
         progress=progress,
     )
+    return replace(result, skipped=prepared.skipped)

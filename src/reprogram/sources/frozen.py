@@ -129,11 +129,6 @@ class Frozen(nn.Module):
         """What the paper's training of such a model has beside its training of a classifier."""
         return dict(self.kind.paper_training)
 
-    def default_frame(self, canvas: int) -> int | None:
-        """How wide the free frame of a watermark is on a canvas of this side by default; None for every pixel."""
-        frame = self.kind.default_frame
-        return None if frame is None else max(1, canvas * frame // 224)
-
     def normalised(self, pixels: Tensor) -> Tensor:
         """Map RGB pixels (N, 3, S, S) in [0, 1] to what `forward` takes: (pixels - mean) / std for each channel."""
         return (pixels - self.mean) / self.std

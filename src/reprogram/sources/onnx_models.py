@@ -17,12 +17,12 @@ import numpy as np
 import torch
 
 from reprogram.errors import ReprogramError, extra_missing, first_line
-from reprogram.files import read_json
+from reprogram.names import read_names
 from reprogram.sources.black_box import BlackBox
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.registry import missing_file
 from reprogram.sources.request import Request
-from reprogram.sources.settings import OnnxOptions, Outputs, Words
+from reprogram.sources.settings import OnnxOptions, Outputs
 
 _PRECISIONS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 Array = np.ndarray[Any, Any]
@@ -42,7 +42,7 @@ def load_onnx(request: Request[OnnxOptions]) -> Frozen:
     graph = _parse(onnx, content, path)
     session = _Session(runtime, content, path, external=_external_files(onnx, graph, path))
     facts = _Facts(session.metadata, path)
-    given = None if options.labels is None else read_labels(options.labels)
+    given = None if options.labels is None else read_names(options.labels, "labels")
     labels = facts.labels() if given is None else given
     return BlackBox(
         session,
@@ -59,32 +59,6 @@ def load_onnx(request: Request[OnnxOptions]) -> Frozen:
         # Weights stay None: the file itself is where a moved file was found.
         spec={"name": f"{request.source}:{path.resolve()}", "weights": None, **({} if given is None else {"labels": given})},
     )
-
-
-def read_labels(labels: Words) -> list[str]:
-    """Label names from a file (a JSON list, or one name per line) or from a text with commas between; a list stays.
-
-    >>> read_labels("cat, dog,crane,crane")
-    ['cat', 'dog', 'crane', 'crane']
-    """
-    if not isinstance(labels, str):
-        return list(labels)
-    path = Path(labels).expanduser()
-    if path.suffix == ".json":
-        names = read_json(path, "labels file")
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ReprogramError(f"labels file {labels!r} does not hold a JSON list of names; write one name per output")
-        return names
-    if path.is_file():
-        try:
-            return path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ReprogramError(
-                f"labels file {labels!r} cannot be read ({type(error).__name__}); write it as UTF-8 text"
-            ) from None
-    if "," in labels:
-        return [name.strip() for name in labels.split(",")]
-    raise ReprogramError(f"labels {labels!r} are neither a file nor names with commas between; check the path")
 
 
 def _import(package: str) -> ModuleType:

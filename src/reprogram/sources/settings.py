@@ -30,7 +30,7 @@ def _numbers(value: Any, info: ValidationInfo) -> Any:
         numbers = ()
     if len(numbers) != 3:
         raise ReprogramError(
-            f"{info.field_name} = {value!r} was given, but three numbers are expected, one for each channel; change that value"
+            f"{info.field_name} = {value!r} was given, but three numbers are expected, one for each channel; change it"
         )
     return numbers
 

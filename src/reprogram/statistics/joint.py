@@ -1,6 +1,6 @@
 """J: what a stream of (source logits, target label) pairs says about the two label sets, as one k_S × k_T matrix.
 
-Every gradient-free mapping is a function of this matrix alone, and the matrix is a plain sum over samples. So it can be
+Every mapping of the paper is a function of this matrix alone, and the matrix is a plain sum over samples. So it can be
 gathered in any order, in pieces, on many machines, and samples can be taken out of it again. Memory is O(k_S · k_T).
 """
 
@@ -22,7 +22,7 @@ _DTYPES = {"counts": torch.int64, "probabilities": torch.float64}
 
 
 class JointStatistics(Statistics):
-    """The sufficient statistic of all mappings: `matrix[s, t]` is the evidence for source label s on target class t.
+    """The sufficient statistic of the paper's mappings: `matrix[s, t]` is the evidence for source label s on target class t.
 
     Make one with `JointStatistics.counts` (BLM, ILM, FLM; Eq. 6 times n) or `JointStatistics.probabilities` (BLM+; Eq. 8
     times n). The matrix is int64 or float64 whatever the precision of the logits, and it is a buffer.
