@@ -1,6 +1,7 @@
 """`reprogram fit`: its run folder, its defaults, and going on after a kill."""
 
 import json
+import re
 import shlex
 import shutil
 import signal
@@ -14,6 +15,9 @@ from safetensors.torch import load_file
 
 from command import SMALL, here
 from conftest import draw_folder
+from reprogram.cli import fit as cli_fit
+from reprogram.run.config import FitConfig
+from reprogram.run.folder import run_fit
 
 
 def test_fit_fills_the_run_folder(run):
@@ -230,6 +234,12 @@ def test_a_finished_run_trains_longer_on_demand(run, tmp_path):
     assert (refused.returncode, "--epochs 3 was given" in refused.stderr) == (2, True)
 
 
+def test_flags_that_say_what_the_run_has_are_no_contradiction(run, shapes):
+    flags = ("--data", shapes, "--epochs", 3, "--lr", "5e-2", "--smoothing", 1, "--image-size", 36, "--mapping", "blm")
+    done = here("fit", "--resume", "--out", run[0], *flags)
+    assert "epoch 3/3" not in done.stdout
+
+
 def test_a_stored_config_repeats_the_run(run, tmp_path):
     folder, _ = run
     here("fit", "--config", folder / "config.json", "--out", tmp_path / "again", cwd=tmp_path)
@@ -238,10 +248,40 @@ def test_a_stored_config_repeats_the_run(run, tmp_path):
     assert without_times(tmp_path / "again" / "metrics.jsonl") == without_times(folder / "metrics.jsonl")
 
 
-def test_the_demo_compares_the_mappings_and_continues(tmp_path):
-    done = here("demo", "--epochs", 1, "--out", "demo", cwd=tmp_path)
-    from reprogram.cli.fit import DEMO_METHODS
+@pytest.fixture
+def small_demo(monkeypatch):
+    """The demo with two mappings and a network of 0.5 M parameters instead of six and 4.7 M; returns the runs asked for."""
+    asked = []
 
-    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == sorted(DEMO_METHODS)
-    rows = [line.split()[0] for line in done.stdout.splitlines() if line.strip() and "%" in line and "epoch" not in line]
-    assert [row for row in rows if row in DEMO_METHODS] == list(DEMO_METHODS)
+    def run_small(config, folder, **how):
+        asked.append((config, folder, how))
+        return run_fit(FitConfig.read({**config.given, "model": "timm:test_resnet", "pretrained": False}), folder, **how)
+
+    monkeypatch.setattr(cli_fit, "DEMO_METHODS", ("rlm", "blm"))
+    monkeypatch.setattr(cli_fit, "run_fit", run_small)
+    return asked
+
+
+def test_the_demo_compares_mappings_on_the_bundled_model_and_continues(small_demo, tmp_path):
+    done = here("demo", "--epochs", 1, "--seed", 3, "--out", "my demo", cwd=tmp_path)
+    assert {path.name for path in (tmp_path / "my demo").iterdir()} == {"rlm", "blm"}
+    for config, _, how in small_demo:
+        assert (config.model, config.data, config.seed) == ("bundled:efficientnet_lite0", "digits", 3)
+        assert how["resume"]
+    table = done.stdout.partition("(chance: 10 %)")[2]
+    assert re.search(r"\n *rlm +random one-to-one .* %", table)
+    assert "reprogram evaluate 'my demo/blm+'" in table
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
+    here("demo", "--epochs", 1, "--seed", 3, "--out", "my demo", cwd=tmp_path)
+    assert before == {path: path.read_bytes() for path in before}, "what is done is not done again"
+
+
+def test_an_interrupted_demo_says_how_to_go_on(monkeypatch, tmp_path):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_fit, "run_fit", interrupted)
+    done = here("demo", "--epochs", 3, "--out", "my demo", cwd=tmp_path, check=False)
+    assert done.returncode == 130
+    assert "reprogram demo --epochs 3 --seed 0 --out 'my demo'" in done.stdout
+    assert not list(tmp_path.iterdir())

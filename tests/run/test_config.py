@@ -54,6 +54,20 @@ def test_a_setting_may_belong_to_the_program_that_the_model_brings():
         resolve(config, Facts(224, default_program="padding"))
 
 
+def test_a_flag_s_text_is_the_number_of_a_file():
+    texts = FitConfig.read({"smoothing": "3", "mapping": "blm", "image_size": "9", "epochs": "4"})
+    assert texts == FitConfig.read({"smoothing": 3.0, "mapping": "blm", "image_size": 9, "epochs": 4})
+    assert texts.given == {"epochs": 4, "mapping": "blm", "smoothing": 3.0, "image_size": 9}
+
+
+def test_the_settings_of_the_source_are_stored_too():
+    config = resolve(FitConfig(model="openclip:ViT-B-16/openai"), Facts(224, default_program="watermark"))
+    assert config.extras["templates"] == "paper81"
+    onnx = resolve(FitConfig.read({"model": "onnx:m.onnx", "mean": "0.1,0.2,0.3"}), Facts(8, default_program="none"))
+    assert FitConfig.read(json.loads(json.dumps(onnx.model_dump()))) == onnx
+    assert onnx.options("source") == {"mean": (0.1, 0.2, 0.3)}
+
+
 def test_a_configuration_is_its_json():
     config = resolve(FitConfig(mapping="gaussian", epochs=3, skip_bad=True), Facts(input_size=64, native_size=20))
     assert FitConfig.read(json.loads(json.dumps(config.model_dump()))) == config

@@ -169,7 +169,7 @@ def test_a_single_configuration_file_asks_for_code(tmp_path, marker):
 def test_a_received_artefact_leads_to_a_hostile_folder(tmp_path, marker):
     folder = write_clip(tmp_path / "clip")
     frozen = load_frozen(f"openclip:{folder}", **TEXTS)
-    program = NoProgram(frozen.input_size, frozen.mean, frozen.std, frozen.interpolation)
+    program = NoProgram(frozen.input_size, frozen.interpolation)
     mapping = make_mapping("none", frozen.labels, TEXTS["classes"])
     Reprogrammed(program, frozen, mapping).save(tmp_path / "artefact")
     asks = {"hf_tokenizer_name": "any", "tokenizer_kwargs": {"trust_remote_code": True}}

@@ -498,7 +498,5 @@ def test_names_that_no_list_holds_are_explained(pattern, sources):
 
 
 def test_options_of_black_boxes_are_refused_elsewhere():
-    with pytest.raises(
-        ReprogramError, match="input_size was given, but timm:test_resnet does not take it; it is for onnx: mod"
-    ):
+    with pytest.raises(ReprogramError, match="'timm' does not use input_size; leave it out, or choose one that does: onnx"):
         load_frozen("timm:test_resnet", input_size=32, outputs="logits")

@@ -79,8 +79,9 @@ class FitConfig(TrainingSettings):
                 raise ReprogramError(
                     f"{spell(name, value)} was given, but mapping auto chooses it; leave it out, or name a mapping"
                 )
-        for part in OWNERS:
-            self.options(part, spell)
+        checked = [self.options(part, spell) for part in OWNERS]
+        for options in checked:  # kept as their owners read them, so that a flag's text equals a file's number
+            (self.__pydantic_extra__ or {}).update(options)
         return self
 
     @property

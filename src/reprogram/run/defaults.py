@@ -8,6 +8,7 @@ from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.programs.registry import PROGRAMS
 from reprogram.programs.settings import Surroundings
 from reprogram.run.config import FitConfig
+from reprogram.sources.registry import SOURCES, find_source
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     program = PROGRAMS.read(values["program"], config.options("program"))
     values.setdefault("augment", program.augment(around))
     values |= program.resolved(around).model_dump()
+    values |= SOURCES.read(find_source(config.model)[0].prefix, config.options("source")).model_dump()
     resolved = FitConfig.read({**config.model_dump(include=set(FitConfig.model_fields)), **config.extras, **values})
     return resolved if config.mapping == AUTO else with_mapping(resolved, config.mapping, config.options("mapping"))
 

@@ -6,8 +6,9 @@ Each field becomes a keyword of `load_frozen` and a flag of the command line. No
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo
 
+from reprogram.errors import ReprogramError
 from reprogram.settings import Settings
 
 Outputs = Literal["logits", "probabilities"]
@@ -19,9 +20,19 @@ def _words(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _numbers(value: Any) -> Any:
-    """Numbers with commas between, as on the command line."""
-    return tuple(value.split(",")) if isinstance(value, str) else value
+def _numbers(value: Any, info: ValidationInfo) -> Any:
+    """Three numbers, also as a text with commas between, as on the command line."""
+    if value is None:
+        return None
+    try:
+        numbers = tuple(float(part) for part in (value.split(",") if isinstance(value, str) else value))
+    except (TypeError, ValueError):
+        numbers = ()
+    if len(numbers) != 3:
+        raise ReprogramError(
+            f"{info.field_name} = {value!r} was given, but three numbers are expected, one for each channel; change it"
+        )
+    return numbers
 
 
 Words = Annotated[str | tuple[str, ...], BeforeValidator(_words)]
