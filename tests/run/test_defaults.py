@@ -144,6 +144,9 @@ def test_flag_file_and_python_mean_the_same_protocol(tmp_path):
     assert (found["epochs"], found["lr"], found["batch_size"], found["val_fraction"]) == (200, 0.01, 256, 0)
     assert found["refresh"] == "fresh"
     python = prepare(FitConfig(**values, protocol="paper")).config.model_dump()
+    said = found.pop("given")
+    assert said["protocol"] == "paper"
+    assert not {"epochs", "lr", "refresh"} & set(said)
     assert {**python, "data_root": found["data_root"]} == found
 
 
