@@ -106,7 +106,7 @@ def test_a_setting_named_like_a_flag_of_fit_is_refused(installed, tmp_path):
     (tmp_path / "site" / "stripe" / "settings.py").write_text(SETTINGS.replace("my_width", "epochs"))
     done = reprogram("fit", env=installed, cwd=tmp_path, check=False)
     assert done.returncode == 2
-    assert "a plugin has a setting 'epochs', which is the name of a flag" in done.stderr
+    assert "a plugin has a setting 'epochs', which is the name of another flag" in done.stderr
 
 
 def test_a_name_can_be_taken_once():

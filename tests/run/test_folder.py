@@ -45,7 +45,7 @@ def test_the_stored_configuration_is_the_resolved_one_and_repeats_the_run(finish
     stored = stored_config(finished)
     assert (stored.program, stored.canvas, stored.options("program")) == ("padding", 32, {"image_size": 18})
     run_fit(stored, tmp_path / "again")
-    assert (tmp_path / "again" / "config.json").read_bytes() == (finished / "config.json").read_bytes()
+    assert stored_config(tmp_path / "again") == stored
     assert records(tmp_path / "again") == records(finished)
     assert same_tensors(tmp_path / "again", finished, "artefact/artefact.safetensors")
     assert (tmp_path / "again" / "predictions.csv").read_bytes() == (finished / "predictions.csv").read_bytes()
