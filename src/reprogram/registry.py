@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import Any, Generic, Protocol, TypeVar
 
 from reprogram.errors import ReprogramError, first_line, unknown
-from reprogram.settings import Settings, Spell, spelled
+from reprogram.settings import Settings, Spell
 
 Record = TypeVar("Record")
 GROUP = "reprogram"
@@ -80,7 +80,7 @@ SettledRecord = TypeVar("SettledRecord", bound=Settled)
 class SettingsRegistry(Registry[SettledRecord]):
     """A registry whose records own settings, each a subclass of `Settings`."""
 
-    def read(self, name: str, given: Mapping[str, Any], spell: Spell = spelled) -> Any:
+    def read(self, name: str, given: Mapping[str, Any], spell: Spell | None = None) -> Any:
         """Check the settings of one record: None takes the default, and one that belongs to others is refused."""
         values = {setting: value for setting, value in given.items() if value is not None}
         known = self[name].settings.model_fields

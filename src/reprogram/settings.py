@@ -1,6 +1,7 @@
 """The base of all settings: immutable, checked, and a mistake in them is one sentence."""
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any, Self
 
 import pydantic
@@ -32,6 +33,14 @@ def _shown(value: Any) -> str:
     """A value on one line, and not all of a long one."""
     text = repr(value).replace("\n", " ")
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."
+
+
+_spelling: ContextVar[Spell] = ContextVar("spelling", default=spelled)
+
+
+def spelling() -> Spell:
+    """How settings are spelled for whoever gave those that are being read."""
+    return _spelling.get()
 
 
 def first_problem(error: pydantic.ValidationError, known: Iterable[str], spell: Spell = spelled) -> ReprogramError:
@@ -72,15 +81,24 @@ class Settings(pydantic.BaseModel):
         try:
             super().__init__(**values)
         except pydantic.ValidationError as error:
-            raise first_problem(error, type(self).model_fields) from None
+            raise first_problem(error, type(self).model_fields, _spelling.get()) from None
 
     # not an initialiser of another kind: pydantic's own validation need not go through it
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
-    def read(cls, values: object, spell: Spell = spelled) -> Self:
-        """Validate a dictionary, with a `ReprogramError` for the first mistake in it, which spells settings as given."""
+    def read(cls, values: object, spell: Spell | None = None) -> Self:
+        """Validate a dictionary, with a `ReprogramError` for the first mistake in it.
+
+        Args:
+            values: the settings by name.
+            spell: how the error spells a setting with its value; by default as Python does, or as whoever is reading
+                settings that hold these.
+        """
+        before = _spelling.set(spell or _spelling.get())
         try:
-            return cls.model_validate(values, context={"spell": spell})
+            return cls.model_validate(values)
         except pydantic.ValidationError as error:
-            raise first_problem(error, cls.model_fields, spell) from None
+            raise first_problem(error, cls.model_fields, _spelling.get()) from None
+        finally:
+            _spelling.reset(before)

@@ -67,7 +67,10 @@ MISTAKES = {
     "a batch beyond all bounds": (["fit", "--batch-size", "9223372036854775808"], ["--batch-size", "less than or equal"]),
     "negative smoothing": (["fit", "--smoothing", "-1"], ["--smoothing -1", "greater than or equal to 0"]),
     "smoothing NaN": (["fit", "--smoothing", "nan"], ["--smoothing nan", "finite"]),
-    "top ratio zero": (["fit", "--top-ratio", "0", "--program", "none", *SMALL], ["top_ratio = 0", "positive"]),
+    "top ratio zero": (
+        ["fit", "--top-ratio", "0", "--program", "none", *SMALL],
+        ["--top-ratio 0", "greater than 0 or 'all'"],
+    ),
     "unknown optimizer": (["fit", "--optimizer", "adamw"], ["--optimizer adamw", "'adam' or 'sgd'"]),
     "one-to-one impossible": (
         ["fit", "--mapping", "ilm", "--model", "timm:test_resnet", "--weights", "{two_labels}", "--canvas", "64"],
@@ -77,7 +80,7 @@ MISTAKES = {
     "wrong artefact": (["predict", "{shapes}", "{image}"], ["artefact.json", "does not exist"]),
     "no run": (["evaluate", "nowhere"], ["nowhere", "run folder"]),
     "no run to predict with": (["predict", "nowhere", "{image}"], ["nowhere", "run folder"]),
-    "wrong classes": (["evaluate", "{run}", "--data", "digits"], ["0, 1, 2, 3", "disc"]),
+    "wrong classes": (["evaluate", "{run}", "--data", "digits"], ["a class '0'", "disc"]),
     "missing image": (["predict", "{run}", "nowhere.png"], ["nowhere.png", "does not exist"]),
     "a folder of images": (["predict", "{run}", "{shapes}"], ["is a folder", "/*"]),
     "no image": (["predict", "{run}"], ["no image was given", "RUN IMAGE"]),

@@ -45,9 +45,12 @@ def test_predict_names_the_evidence(run, shapes):
     folder, _ = run
     images = sorted((shapes / "test" / "disc").iterdir())[:2]
     text = here("predict", folder, *images, "--evidence", 2).stdout.splitlines()
-    assert len(text) == 6
     assert text[0].startswith(f"{images[0]}: ")
-    objects = [json.loads(line) for line in here("predict", folder, *images, "--format", "json").stdout.splitlines()]
+    lines = here("predict", folder, *images, "--evidence", 2, "--format", "json").stdout.splitlines()
+    objects = [json.loads(line) for line in lines]
+    assert len(text) == sum(1 + len(entry["evidence"]) for entry in objects)
+    assert all(1 <= len(entry["evidence"]) <= 2 for entry in objects)
+    assert text[1].endswith(f"  {objects[0]['evidence'][0]['source']}")
     assert [entry["image"] for entry in objects] == [str(image) for image in images]
     assert text[0].endswith(f"{objects[0]['label']} ({100 * objects[0]['probability']:.1f} %)")
 
@@ -87,6 +90,18 @@ def test_images_that_were_trained_on_are_recognised_and_said(run, shapes, tmp_pa
     assert "were used in training" not in here("evaluate", run[0]).stdout
     assert f"note: {87} of {87} images were used" in here("evaluate", run[0], "--split", "train").stdout
     assert f"note: {9} of {9} images were used" in here("evaluate", run[0], "--split", "val").stdout
+
+
+def test_a_table_is_measured_as_a_whole_and_in_the_model_s_classes(run, shapes, tmp_path):
+    """It brings no split, lacks a class and names the others in another order: numbers alone would mix them up."""
+    paths = [*sorted((shapes / "test" / "stripes").iterdir()), *sorted((shapes / "test" / "disc").iterdir())]
+    (tmp_path / "t.csv").write_text("\n".join(["path,label", *(f"{path},{path.parent.name}" for path in paths)]))
+    by_table = here("evaluate", run[0], "--data", tmp_path / "t.csv").stdout
+    for kind in ("stripes", "disc"):
+        shutil.copytree(shapes / "test" / kind, tmp_path / "set" / kind)
+    by_folder = here("evaluate", run[0], "--data", tmp_path / "set").stdout
+    assert "of 20)" in by_table
+    assert by_table.replace("on t (test)", "") == by_folder.replace("on set (test)", "")
 
 
 # ---- from anywhere

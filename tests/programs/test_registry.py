@@ -1,13 +1,11 @@
 """A program of somebody else's package: one settings class, one `Program`, one line that registers it."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from command import reprogram
+from plugin import install, python
 from reprogram.errors import ReprogramError
 from reprogram.programs.base import NoProgram
 from reprogram.programs.registry import PROGRAMS, ProgramKind, register_program
@@ -23,7 +21,7 @@ class StripeSettings(ProgramSettings):
     my_width: int = Field(2, ge=1, description="Width of the stripe.")
 
 
-register_program("mine", "stripe.program:Stripe", StripeSettings, "a trainable stripe on the left")
+register_program("mine", "stripe_program:Stripe", StripeSettings, "a trainable stripe on the left")
 """
 PROGRAM = """
 import torch
@@ -51,16 +49,9 @@ class Stripe(Program):
 @pytest.fixture
 def installed(tmp_path):
     """An environment in which a package with a program of its own is installed."""
-    place = tmp_path / "site"
-    for folder in ("stripe", "stripe-1.0.dist-info"):
-        (place / folder).mkdir(parents=True)
-    (place / "stripe" / "__init__.py").write_text("")
-    (place / "stripe" / "settings.py").write_text(SETTINGS)
-    (place / "stripe" / "program.py").write_text(PROGRAM)
-    (place / "stripe-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: stripe\nVersion: 1.0\n")
-    (place / "stripe-1.0.dist-info" / "entry_points.txt").write_text("[reprogram]\nstripe = stripe.settings\n")
-    paths = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = install(tmp_path / "site", "stripe", SETTINGS)
+    (tmp_path / "site" / "stripe_program.py").write_text(PROGRAM)
+    return environment
 
 
 def test_a_program_from_outside_is_like_a_built_in_one(installed, shapes, tmp_path):
@@ -90,20 +81,19 @@ def test_make_program_knows_it_and_its_default(installed):
         "from reprogram import make_program\n"
         "print([make_program('mine', 8, **given).free_parameters for given in ({}, {'my_width': 1}, {'my_width': None})])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=installed, check=True)
-    assert done.stdout == "[48, 24, 48]\n"
+    assert python(code, installed) == "[48, 24, 48]\n"
 
 
 def test_a_plugin_that_cannot_be_imported_is_named(installed, tmp_path):
-    (tmp_path / "site" / "stripe" / "settings.py").write_text("import nowhere_to_be_found")
+    (tmp_path / "site" / "stripe.py").write_text("import nowhere_to_be_found")
     done = reprogram("fit", "--mapping", "blmm", env=installed, cwd=tmp_path, check=False)
     assert done.returncode == 2
-    assert "the plugin 'stripe' (stripe.settings) cannot be imported (ModuleNotFoundError" in done.stderr
+    assert "the plugin 'stripe' (stripe) cannot be imported (ModuleNotFoundError" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_a_setting_named_like_a_flag_of_fit_is_refused(installed, tmp_path):
-    (tmp_path / "site" / "stripe" / "settings.py").write_text(SETTINGS.replace("my_width", "epochs"))
+    (tmp_path / "site" / "stripe.py").write_text(SETTINGS.replace("my_width", "epochs"))
     done = reprogram("fit", env=installed, cwd=tmp_path, check=False)
     assert done.returncode == 2
     assert "a plugin has a setting 'epochs', which is the name of another flag" in done.stderr

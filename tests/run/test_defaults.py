@@ -12,7 +12,7 @@ from reprogram.data.paper_sets import PAPER
 from reprogram.data.registry import absolute_spec
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.run.build import known_facts, prepare
-from reprogram.run.config import FitConfig
+from reprogram.run.config import GIVEN, FitConfig
 from reprogram.run.defaults import Facts, resolve
 from reprogram.sources.registry import SOURCES
 
@@ -144,10 +144,19 @@ def test_flag_file_and_python_mean_the_same_protocol(tmp_path):
     assert (found["epochs"], found["lr"], found["batch_size"], found["val_fraction"]) == (200, 0.01, 256, 0)
     assert found["refresh"] == "fresh"
     python = prepare(FitConfig(**values, protocol="paper")).config.model_dump()
-    said = found.pop("given")
-    assert said["protocol"] == "paper"
-    assert not {"epochs", "lr", "refresh"} & set(said)
-    assert {**python, "data_root": found["data_root"]} == found
+    assert {**python, "data_root": found["data_root"], GIVEN: found[GIVEN]} == found
+
+
+def test_a_run_s_own_file_under_another_protocol_is_decided_anew(tmp_path):
+    """What was given stays; what had been decided for it does not."""
+    data = draw_folder(tmp_path / "set", per_class=5)
+    flags = ("--model", "timm:test_resnet", "--no-pretrained", "--canvas", 32, "--program", "none", "--mapping", "blm")
+    here("fit", data, *flags, "--lr", 0.3, "--out", tmp_path / "run")
+    here("fit", "--config", tmp_path / "run" / "config.json", "--protocol", "paper", "--out", tmp_path / "paper")
+    before, after = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("run", "paper"))
+    names = ("epochs", "lr", "batch_size", "val_fraction", "refresh")
+    assert [before[name] for name in names] == [20, 0.3, 64, 0.1, "reuse"]
+    assert [after[name] for name in names] == [200, 0.3, 256, 0, "fresh"]
 
 
 def test_a_file_that_names_a_clip_gets_the_program_of_a_clip(tmp_path):

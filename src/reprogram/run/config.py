@@ -6,13 +6,13 @@ own fields, all in one flat table. Only what was given counts as given: everythi
 
 from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from reprogram.errors import ReprogramError, unknown
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.programs.registry import PROGRAMS
 from reprogram.registry import SettingsRegistry
-from reprogram.settings import Spell, spelled
+from reprogram.settings import spelling
 from reprogram.sources.registry import SOURCES, find_source
 from reprogram.training.settings import RESOLVED, TrainingSettings
 
@@ -63,9 +63,9 @@ class FitConfig(TrainingSettings):
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps ...")
 
     @model_validator(mode="after")
-    def _known_settings(self, info: ValidationInfo) -> Self:
+    def _known_settings(self) -> Self:
         """Every further name must be a setting of this run's mapping, program or source; its value must be possible."""
-        spell: Spell = (info.context or {}).get("spell", spelled)
+        find_source(self.model)
         if self.mapping != AUTO and self.mapping not in MAPPINGS:
             raise unknown("mapping", self.mapping, (*MAPPINGS, AUTO))
         if self.program not in PROGRAMS:
@@ -78,9 +78,9 @@ class FitConfig(TrainingSettings):
                 raise unknown("setting", name, sorted(known))
             if owner == "mapping" and self.mapping == AUTO and value is not None and name not in training_settings():
                 raise ReprogramError(
-                    f"{spell(name, value)} was given, but mapping auto chooses it; leave it out, or name a mapping"
+                    f"{spelling()(name, value)} was given, but mapping auto chooses it; leave it out, or name a mapping"
                 )
-        checked = [self.options(part, spell) for part in OWNERS]
+        checked = [self.options(part) for part in OWNERS]
         for options in checked:  # kept as their owners read them, so that a flag's text equals a file's number
             (self.__pydantic_extra__ or {}).update(options)
         return self
@@ -97,13 +97,13 @@ class FitConfig(TrainingSettings):
         said = {name: getattr(self, name) for name in names if name in self.model_fields_set}
         return {name: value for name, value in said.items() if value is not None}
 
-    def options(self, part: str, spell: Spell = spelled) -> dict[str, Any]:
+    def options(self, part: str) -> dict[str, Any]:
         """The given settings of the mapping, the program or the source, checked by their owner."""
         registry = OWNERS[part]
         given = {
             name: value for name, value in self.extras.items() if name in registry.setting_names() and value is not None
         }
-        checked = registry.read(self._owner(part), given, spell) if given else None
+        checked = registry.read(self._owner(part), given) if given else None
         return {name: getattr(checked, name) for name in given}
 
     def _owner(self, part: str) -> str:
