@@ -116,7 +116,7 @@ def lite0_exact(networks):
 @pytest.mark.parametrize("image", [8, 33, 64, 95])
 @pytest.mark.parametrize("limit", [0.5, 0.98])
 def test_lite0_at_image_sizes(lite0_exact, image, limit):
-    program = noise_on(Padding(96, image, (0.5,) * 3, (0.5,) * 3).double())
+    program = noise_on(Padding(96, image).bind((0.5,) * 3, (0.5,) * 3).double())
     images = images_for(program)
     expected = outcome(lambda x: lite0_exact(program(x)), program, images)
     for ours, theirs in zip(outcome(forced(lite0_exact, program, limit), program, images), expected, strict=True):
