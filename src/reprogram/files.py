@@ -26,7 +26,7 @@ def cache_folder() -> Path:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a text file in one step."""
-    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="surrogateescape"))
+    write_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="surrogateescape"))
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -49,7 +49,7 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", header: Any = Non
     from safetensors.torch import save_file
 
     contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-    _replace(path, lambda temporary: save_file(contiguous, temporary, metadata={"header": json.dumps(header)}))
+    write_file(path, lambda temporary: save_file(contiguous, temporary, metadata={"header": json.dumps(header)}))
 
 
 def read_tensors(path: Path, what: str) -> "tuple[dict[str, Tensor], Any]":
@@ -66,11 +66,6 @@ def read_tensors(path: Path, what: str) -> "tuple[dict[str, Tensor], Any]":
             f"{what} {str(path)!r} is damaged or of another kind ({type(error).__name__}); "
             "take it from a backup, or make it again"
         ) from None
-
-
-def write_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Replace a file of any kind in one step: `write` fills the temporary path that it is given."""
-    _replace(path, write)
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
@@ -135,7 +130,8 @@ def claimed_folder(folder: Path, *, numbered: bool = False) -> Iterator[Path]:
         raise
 
 
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+def write_file(path: Path, write: Callable[[Path], Any]) -> None:
+    """Replace a file of any kind in one step: `write` fills the temporary path that it is given."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

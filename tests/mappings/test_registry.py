@@ -27,7 +27,7 @@ class Mine(LinearMapping):
     """Columns of counts to a power, scaled to sum 1."""
 
     def empty_statistics(self):
-        return self._joint()
+        return self.joint_statistics()
 
     def rule(self, statistics):
         powers = (statistics.matrix.double() + self.settings.smoothing) ** self.settings.my_setting

@@ -17,8 +17,7 @@ class ShareMapping(LinearMapping):
 
     def empty_statistics(self) -> Statistics:
         """Counts of (best source label, class)."""
-        normalised = self.settings.normalize != "none"
-        return JointStatistics.counts(self.k_source, self.k_target, moments=normalised, weighted=self.weighted)
+        return self.joint_statistics()
 
     def rule(self, statistics: Statistics) -> Tensor:
         """ω (k_S, k_T) of these counts."""
@@ -26,8 +25,3 @@ class ShareMapping(LinearMapping):
         evidence = statistics.matrix.double() ** self.settings.power
         total = evidence.sum(0)
         return (evidence / total.where(total > 0, 1)).where(total > 0, self.first_weights().to(evidence))
-
-    @property
-    def takes_answers(self) -> bool:
-        """The best label of an answer is enough, unless logits shall be normalised."""
-        return self.settings.normalize == "none"

@@ -79,11 +79,6 @@ def check_data_spec(spec: str, root: str | Path = "data") -> None:
         record.check(spec, Path(root))
 
 
-def is_path(spec: str) -> bool:
-    """Whether a text names data by their place, which depends on the current folder, and not by a name."""
-    return _located(spec) is not None
-
-
 def absolute_spec(spec: str) -> str:
     """The same data as seen from any folder: paths become absolute, `~` is expanded, names stay.
 

@@ -120,7 +120,7 @@ class OneToOneMapping(LinearMapping):
     @override
     def empty_statistics(self) -> Statistics:
         check_one_to_one(self.k_source, self.k_target)  # what cannot work says so before any pass
-        return self._joint()
+        return self.joint_statistics()
 
     @override
     def rule(self, statistics: Statistics) -> Tensor:

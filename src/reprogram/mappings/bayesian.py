@@ -57,7 +57,7 @@ class BayesMapping(LinearMapping):
 
     @override
     def empty_statistics(self) -> Statistics:
-        return self._joint()
+        return self.joint_statistics()
 
     @override
     def rule(self, statistics: Statistics) -> Tensor:
@@ -74,7 +74,7 @@ class TopKBayesMapping(BayesMapping):
     def empty_statistics(self) -> Statistics:
         settings = self.settings
         top_k = settings.top_k or top_count(settings.top_ratio, self.k_target, self.k_source)
-        return self._joint(min(top_k, self.k_source))
+        return self.joint_statistics(min(top_k, self.k_source))
 
     @override
     def fixed_settings(self) -> MappingSettings:

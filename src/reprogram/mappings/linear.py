@@ -25,7 +25,7 @@ class LinearMapping(Mapping):
     @override
     def empty_statistics(self) -> Statistics | None:
         # what needs no data for ω still needs the means and deviations that it normalises by
-        return self._joint() if self._moments else None
+        return self.joint_statistics() if self._moments else None
 
     @override
     def start(self) -> Affine:
@@ -56,7 +56,7 @@ class LinearMapping(Mapping):
     def _moments(self) -> bool:
         return self.settings.normalize != "none"
 
-    def _joint(self, top_k: int | None = None) -> JointStatistics:
+    def joint_statistics(self, top_k: int | None = None) -> JointStatistics:
         """J as counts, or as the summed probabilities of the `top_k` best labels."""
         kind, count = ("counts", 1) if top_k is None else ("probabilities", top_k)
         return JointStatistics(

@@ -67,7 +67,6 @@ class Source:
         path: the path in a name, or None where the name is no path; of a source whose names are never paths, None.
         file: its names are files, which hold the weights.
         text_encoder: the function from a `Request` to a `TextEncoder`, or "module:function", where its models have one.
-        extra: the extra of this package that installs what it needs.
     """
 
     prefix: str
@@ -80,7 +79,6 @@ class Source:
     path: Callable[[str], Path | None] | None = None
     file: bool = False
     text_encoder: str | Callable[..., Any] | None = None
-    extra: str | None = None
 
     @property
     def listed(self) -> bool:
@@ -188,7 +186,6 @@ register_source(
         form="bundled:NAME",
         meaning="an ImageNet model whose weights come inside a package, so nothing is downloaded",
         names="reprogram.sources.bundled:list_bundled",
-        extra="models",
     )
 )
 register_source(
@@ -198,7 +195,6 @@ register_source(
         form="timm:NAME or timm:NAME.TAG",
         meaning="a classifier of timm",
         names="reprogram.sources.timm_models:list_timm",
-        extra="models",
     )
 )
 register_source(
@@ -208,7 +204,6 @@ register_source(
         form="torchvision:NAME or torchvision:NAME.TAG",
         meaning="a classifier of torchvision",
         names="reprogram.sources.torchvision_models:list_torchvision",
-        extra="models",
     )
 )
 register_source(
@@ -218,7 +213,6 @@ register_source(
         form="hf:FOLDER or hf:NAME",
         meaning="an image classifier of transformers: a folder that save_pretrained wrote, or a name on the Hub",
         path=_transformers_path,
-        extra="hf",
     )
 )
 register_source(
@@ -231,7 +225,6 @@ register_source(
         kind=BLACK_BOX,
         path=_onnx_path,
         file=True,
-        extra="onnx",
     )
 )
 register_source(
@@ -246,6 +239,5 @@ register_source(
         kind=VISION_LANGUAGE,
         path=_openclip_path,
         text_encoder="reprogram.sources.openclip_models:load_clip_texts",
-        extra="clip",
     )
 )
