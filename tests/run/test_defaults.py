@@ -178,3 +178,9 @@ def test_facts_are_those_of_the_model_and_the_data(tmp_path):
     found = known_facts(prepared.model.frozen, prepared.data)
     assert (found.native_size, found.default_program, found.frame, found.published_batch) == (40, "padding", None, None)
     assert found.input_size == prepared.model.frozen.input_size
+
+
+@pytest.mark.parametrize(("canvas", "frame"), [(448, 60), (224, 30), (32, 4), (8, 1)])
+def test_the_frame_of_a_clip_follows_the_canvas(canvas, frame):
+    facts = Facts(input_size=canvas, default_program="watermark", frame=30)
+    assert resolve(FitConfig(mapping="blm"), facts).extras["frame"] == frame

@@ -315,11 +315,6 @@ def test_a_model_says_what_goes_with_it(kind, program, frame, needs_classes, tra
     assert small(kind).paper_training == training
 
 
-def test_the_frame_follows_the_canvas():
-    clip = small(VisionLanguage)
-    assert [clip.default_frame(canvas) for canvas in (448, 224, 32, 4)] == [60, 30, 4, 1]
-
-
 def test_a_program_resizes_bilinearly_except_for_clip():
     assert small(interpolation="bicubic").program_interpolation == "bilinear"
     assert small(VisionLanguage, interpolation="bicubic").program_interpolation == "bicubic"

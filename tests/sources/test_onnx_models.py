@@ -90,11 +90,12 @@ def test_what_the_user_says_goes_before_the_metadata(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("file", "content"), [("names.txt", "crane\ncrane\n\ttabby, cat\n\u00fc\n e\n"), ("names.json", None), (None, None)]
+    ("file", "content"),
+    [("names.txt", "\ufeffcrane\ncrane\n\ttabby, cat\n\n\u00fc\n e\n"), ("names.json", None), (None, None)],
 )
 def test_labels_come_from_a_file_or_with_commas_between(tmp_path, monkeypatch, file, content):
     """Two labels of one name stay two labels."""
-    names = ["crane", "crane", "\ttabby, cat", "\u00fc", " e"] if file else ["crane", "crane", "dog", "e", "f"]
+    names = ["crane", "crane", "tabby, cat", "\u00fc", "e"] if file else ["crane", "crane", "dog", "e", "f"]
     if file:
         (tmp_path / file).write_text(content or json.dumps(names))
     write(tmp_path / "colours.onnx")
@@ -194,8 +195,8 @@ def test_described(tmp_path):
     [
         ({}, {"pretrained": False}, "cannot have random weights"),
         ({}, {"input_size": 16}, r"input_size = 16 was given, but .* takes only 8"),
-        ({}, {"labels": "nowhere.txt"}, "'nowhere.txt' are neither a file nor names with commas"),
-        ({}, {"labels": "nowhere.json"}, "labels file 'nowhere.json' does not exist"),
+        ({}, {"labels": "nowhere.txt"}, "'nowhere.txt' is neither a file nor names with commas"),
+        ({}, {"labels": "nowhere.json"}, "'nowhere.json' is neither a file nor names with commas"),
         ({}, {"labels": "a,b"}, "2 source labels were given for a model with 5 outputs"),
         ({}, {"mean": [1, 2]}, r"mean = \[1, 2\] was given, but three numbers are expected"),
         ({}, {"std": "half"}, "std = 'half' was given, but three numbers are expected, one for each channel"),

@@ -70,6 +70,7 @@ class FitConfig(TrainingSettings):
             raise unknown("mapping", self.mapping, (*MAPPINGS, AUTO))
         if self.program not in PROGRAMS:
             raise unknown("program", self.program, PROGRAMS)
+        find_source(self.model)
         for name, value in self.extras.items():
             owner = next((part for part, registry in OWNERS.items() if name in registry.setting_names()), None)
             if owner is None:
