@@ -53,7 +53,8 @@ def test_a_config_file_gives_defaults_and_flags_go_before_it(run, tmp_path):
     expected = json.loads((folder / "config.json").read_text())
     for name in ("smoothing", "refresh", "folds"):  # of blm, which was replaced
         del expected[name]
-    assert config == expected | {"epochs": 1, "mapping": "rlm"}
+    changed = {"epochs": 1, "mapping": "rlm"}
+    assert config == expected | changed | {"given": expected["given"] | changed}
 
 
 def test_the_default_run_folder_is_new_each_time(shapes, tmp_path):

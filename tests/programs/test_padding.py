@@ -53,12 +53,15 @@ def test_padding_pads_and_then_normalises():
     torch.testing.assert_close(program(images), normalised(canvas))
 
 
-def test_shared_canvas_and_inside_are_the_canvas_in_two_parts():
+def test_the_shared_part_and_the_window_are_the_canvas():
     program = set_theta(Padding(9, 4).bind(MEAN, STD))
     images = pictures(20)
+    (top, bottom), (left, right) = program.window()
+    assert (top, bottom, left, right) == (3, 7, 3, 7)
     put_together = program.shared_canvas().repeat(2, 1, 1, 1)
-    put_together[:, :, 3:7, 3:7] = program.inside(images)
+    put_together[:, :, top:bottom, left:right] = program.inside(images)
     torch.testing.assert_close(put_together, program(images))
+    assert Padding(9, 9).window() is None, "nothing is shared"
 
 
 @fast

@@ -89,7 +89,7 @@ def test_the_same_images_from_elsewhere_continue(checkpoint):
 
 
 def test_fewer_epochs_than_a_checkpoint_has_are_refused(checkpoint):
-    with pytest.raises(ReprogramError, match="has 2 epochs already, but epochs = 1 was given"):
+    with pytest.raises(ReprogramError, match="has 2 epochs, but epochs = 1 was given"):
         fit(build("blm+", folds=0), small_data(), checkpoint=checkpoint, **{**FIT, "epochs": 1})
 
 
