@@ -33,3 +33,7 @@ def test_what_is_no_score_is_refused(values):
 def test_impossible_counts_are_refused(correct, n):
     with pytest.raises(ReprogramError, match=f"{correct} of {n} answers cannot be right"):
         Score(correct, n)
+
+
+def test_all_right_reaches_one_and_none_right_zero():
+    assert all(Score(n, n).interval[1] == 1 and Score(0, n).interval[0] == 0 for n in range(1, 500))

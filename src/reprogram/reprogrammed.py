@@ -75,6 +75,8 @@ class Reprogrammed(nn.Module):
             What was chosen, in one line.
         """
         if passes is not None and passes * self.program.canvas**2 < _WORTH_PREPARING:
+            if self.accelerated is not None and not self.accelerated.fits(self.frozen, self.program, thoroughly=True):
+                self.accelerated = None  # prepared for other weights
             return "the module as it is (few images)" if self.accelerated is None else self.accelerated.describe()
         if self.accelerated is None or not self.accelerated.fits(self.frozen, self.program, thoroughly=True):
             self.accelerated = accelerate(self.frozen, self.program)

@@ -61,6 +61,12 @@ def first_problem(error: pydantic.ValidationError, known: Iterable[str], spell: 
     return ReprogramError(f"{given} was given, but it should be {wanted}; change that value")
 
 
+def _plain(scalar: Any) -> Any:
+    """A numpy scalar as Python's; one of low precision is the decimal number that was written, not its nearest double."""
+    plain = scalar.item()
+    return float(str(scalar)) if isinstance(plain, float) else plain
+
+
 class Settings(pydantic.BaseModel):
     """Base of all settings: immutable, no unknown names, and mistakes in one sentence."""
 
@@ -73,7 +79,7 @@ class Settings(pydantic.BaseModel):
         if not isinstance(values, dict):
             return values
         return {
-            name: value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
+            name: _plain(value) if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
             for name, value in values.items()
         }
 

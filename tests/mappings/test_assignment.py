@@ -122,3 +122,8 @@ def test_random_with_as_many_classes_as_labels_and_with_more():
     assert sorted(chosen(random(6, 6))) == list(range(6))
     with pytest.raises(ReprogramError, match=r"6 classes .*out of 5"):
         random(5, 6)
+
+
+def test_what_differs_by_rounding_alone_is_a_tie():
+    """0.1 + 0.2 is above 0.3 by rounding: the lowest label is taken all the same."""
+    assert chosen(one_to_one(torch.tensor([[0.3, 0.0], [0.1 + 0.2, 0.0], [0.0, 1.0]], dtype=torch.float64))) == [0, 2]

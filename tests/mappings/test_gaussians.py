@@ -200,3 +200,34 @@ def test_gradients_flow_and_the_fold_form_equals_its_affine_form():
         without = make_mapping("gaussian", [f"s{i}" for i in range(8)], list("abc"))
         without.estimate(without.new_statistics().update(z.detach()[folds != fold], y[folds != fold]))
         torch.testing.assert_close(held_out[folds == fold], without(z.detach())[folds == fold], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("shrinkage", ["oas", 0.1])
+@pytest.mark.parametrize("n", [200, 2000])
+def test_forgetting_down_to_one_sample_of_each_class_equals_a_refit(n, shrinkage):
+    """What rounding leaves of the scatter of many forgotten samples is not taken for spread."""
+    draw = torch.Generator().manual_seed(n)
+    logits, labels = torch.randn(n, 6, generator=draw), torch.arange(n) % 3
+    kept = GaussianStatistics(6, 3).update(logits, labels).subtract(GaussianStatistics(6, 3).update(logits[3:], labels[3:]))
+    refit = GaussianStatistics(6, 3).update(logits[:3], labels[:3])
+    for found, expected in zip(gaussian(kept, shrinkage), gaussian(refit, shrinkage), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [500, 5000])
+def test_removing_a_large_class_leaves_no_spread_behind(size):
+    draw = torch.Generator().manual_seed(size)
+    logits = torch.randn(size + 6, 6, generator=draw)
+    labels = torch.cat([torch.tensor([0, 1, 2, 3, 4, 4]), torch.full((size,), 5)])
+    kept = GaussianStatistics(6, 6).update(logits, labels).subtract(GaussianStatistics(6, 6).update(logits[6:], labels[6:]))
+    kept, refit = kept.with_classes(range(5)), GaussianStatistics(6, 5).update(logits[:6], labels[:6])
+    for found, expected in zip(gaussian(kept, 0.1), gaussian(refit, 0.1), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("constant", [0.1, 7.3, 2.5])
+def test_constant_logits_tell_nothing(constant):
+    labels = torch.arange(30) % 3
+    omega, _, bias = gaussian(GaussianStatistics(4, 3).update(torch.full((30, 4), constant, dtype=torch.float64), labels))
+    assert not omega.any()
+    assert not bias.any()

@@ -149,7 +149,8 @@ def test_chunks_merge_and_subtract_like_the_whole(seed, cuts):
     expected = GaussianStatistics(6, 3).update(logits[edges[1] :], targets[edges[1] :])
     for name, value in whole.named_buffers():
         torch.testing.assert_close(merged.get_buffer(name), value, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(rest.get_buffer(name), expected.get_buffer(name), rtol=1e-10, atol=1e-9)
+        if name != "removed":  # it remembers what was taken out
+            torch.testing.assert_close(rest.get_buffer(name), expected.get_buffer(name), rtol=1e-10, atol=1e-9)
 
 
 def test_save_load_and_the_kinds_do_not_mix(tmp_path):

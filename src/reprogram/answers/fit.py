@@ -114,8 +114,8 @@ def fit_files(
 
 def _without_tests(shards: list[Path], tests: list[Path]) -> tuple[list[Path], list[Path]]:
     """The shards to fit, without those to measure on, by whatever path they were named."""
-    named = {path.resolve() for path in tests}
-    left = [path for path in shards if path.resolve() not in named]
+    named = {_identity(path) for path in tests}
+    left = [path for path in shards if _identity(path) not in named]
     if not left:
         raise ReprogramError(
             f"all {len(shards)} shards are among the test shards, so none is left to fit; give others, or leave --test out"
@@ -230,3 +230,9 @@ def _kept_blocks(plan: Plan, shards: Sequence[Path]) -> Iterator[tuple[Tensor, T
             assert part.logits is not None
             if len(part):
                 yield part.logits, part.targets
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """The file itself, by whatever name or link it is called."""
+    status = path.stat()
+    return status.st_dev, status.st_ino

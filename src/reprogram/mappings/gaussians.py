@@ -49,10 +49,10 @@ class GaussianFit:
         present = statistics.samples > 0
         mean = statistics.sums.sum(1) / weight
         means = (statistics.sums / statistics.samples.where(present, 1) - mean[:, None]) * present
+        means = means.where(means.abs() > mean.abs()[:, None] * 2.0**-44, 0)  # constant logits differ by rounding alone
         scatter, basis = torch.linalg.eigh((statistics.within + statistics.within.T) / 2)
         # what remains below the rounding of float32 logits is no spread: logits of rank k_T < k_S, one sample per class
-        noise = statistics.mean_square().mean() * weight * 2.0**-44
-        scatter = scatter.where(scatter > noise, 0) * (size / weight)
+        scatter = scatter.where(scatter > statistics.noise(), 0) * (size / weight)
         samples = statistics.samples * (size / weight)
         return cls(mean, basis, scatter, basis.T @ means, samples, max(size - float(present.sum()), 1.0))
 

@@ -139,6 +139,7 @@ class _Answers(nn.Module):
             )
         if self.outputs == "probabilities":
             self._check_probabilities(answer)
+            answer = answer.clamp_max(1)  # rounding of the answerer's own
             answer = _log(answer)
         return answer.to(x.device)
 

@@ -35,6 +35,7 @@ class GaussianStatistics(Statistics):
         squared_weights: (k_T,) float64, the summed squares of the weights of each class.
         sums: (k_S, k_T) float64, the summed logits of each class.
         within: (k_S, k_S) float64, Σ (z − m_t)(z − m_t)ᵀ over all samples, with m_t the mean of the sample's class.
+        removed: (1,) float64, Σz² of all samples that were taken out again: what rounding may have left is measured by it.
 
     >>> statistics = GaussianStatistics(k_source=2, k_target=2)
     >>> logits = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 5.0]])
@@ -48,6 +49,7 @@ class GaussianStatistics(Statistics):
     squared_weights: Tensor
     sums: Tensor
     within: Tensor
+    removed: Tensor
 
     def __init__(self, k_source: int, k_target: int, *, span: Tensor | None = None, span_digest: str | None = None) -> None:
         super().__init__()
@@ -66,6 +68,7 @@ class GaussianStatistics(Statistics):
         self.register_buffer("squared_weights", torch.zeros(k_target, dtype=torch.float64))
         self.register_buffer("sums", torch.zeros(k_source, k_target, dtype=torch.float64))
         self.register_buffer("within", torch.zeros(k_source, k_source, dtype=torch.float64))
+        self.register_buffer("removed", torch.zeros(1, dtype=torch.float64))
 
     @property
     def effective_size(self) -> float:
@@ -134,6 +137,10 @@ class GaussianStatistics(Statistics):
         self.within += between
         return self
 
+    def noise(self) -> float:
+        """Below so much, summed squares in one direction are rounding: of the samples, and of those taken out again."""
+        return float(self.mean_square().mean()) * self.weight * 2.0**-44 + float(self.removed) / self.k_source * 2.0**-40
+
     def mean_square(self) -> Tensor:
         """The mean of z² over all samples, for each coordinate: (k_S,)."""
         squares = self.within.diagonal() + (self.sums.square() / self.samples.where(self.samples > 0, 1)).sum(1)
@@ -150,7 +157,8 @@ class GaussianStatistics(Statistics):
             )
         fresh = self._empty(len(kept))
         for name, part in self.named_buffers():
-            fresh.get_buffer(name).copy_(part if name == "within" else rearranged(part, kept, dim=part.ndim - 1))
+            shared = name in ("within", "removed")
+            fresh.get_buffer(name).copy_(part if shared else rearranged(part, kept, dim=part.ndim - 1))
         return fresh
 
     @override
@@ -159,7 +167,10 @@ class GaussianStatistics(Statistics):
         left["sums"][:, gone] = 0
         left["squared_weights"].clamp_min_(0)[gone] = 0
         left["within"] -= _between((left["samples"], left["sums"]), (taken["samples"], taken["sums"]))
+        left["removed"] = self.removed + taken["removed"] + _square_sum(taken)
         if bool(gone.all()):
+            left["removed"].zero_()
+        if bool((left["counted"] <= 1).all()):  # single samples do not scatter, whatever rounding has left
             left["within"].zero_()
         bound = 4 * self.mean_square() * rounding.sum()
         return bool((left["within"].diagonal() >= -bound).all())
@@ -189,6 +200,12 @@ class GaussianStatistics(Statistics):
         super()._apply(fn, recurse)
         self.span = None if self.span is None else self.span.to(self.samples.device)
         return self
+
+
+def _square_sum(parts: dict[str, Tensor]) -> Tensor:
+    """Σz² over all samples and coordinates, (1,)."""
+    within, sums, samples = parts["within"], parts["sums"], parts["samples"]
+    return within.diagonal().sum() + (sums.square() / samples.where(samples > 0, 1)).sum()[None]
 
 
 def _means(samples: Tensor, sums: Tensor) -> Tensor:
