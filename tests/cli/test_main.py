@@ -45,6 +45,8 @@ def test_the_overview_names_every_verb():
 
 
 MISTAKES = {
+    "a flag twice": (["fit", "--epochs", "3", "--epochs", "4"], ["--epochs was given 2 times"]),
+    "home of nobody": (["fit", "~nobody-here/photos"], ["begins with ~"]),
     "missing folder": (["fit", "--data", "nowhere"], ["nowhere", "folder"]),
     "missing table": (["fit", "--data", "nowhere.csv"], ["'nowhere.csv'", "does not exist"]),
     "missing arrays": (["fit", "nowhere.npz"], ["'nowhere.npz'", "does not exist"]),

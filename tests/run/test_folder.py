@@ -158,3 +158,27 @@ def test_the_environment_names_versions_and_the_processor():
     assert found["packages"]["torch"] == metadata.version("torch")
     assert found["capability"] == torch.backends.cpu.get_cpu_capability()
     assert found["threads"] == torch.get_num_threads()
+
+
+def test_test_images_that_are_training_images_too_are_told(shapes, tmp_path):
+    folder = shutil.copytree(shapes, tmp_path / "set")
+    for number in range(4):
+        shutil.copy(folder / "train" / "disc" / f"{number:03}.png", folder / "test" / "disc" / f"again {number}.png")
+    run_fit(configured(folder), tmp_path / "run")
+    notes = json.loads((tmp_path / "run" / "result.json").read_text())["notes"]
+    assert "4 of 34 test images are training images, too: the accuracy flatters" in notes
+
+
+def test_a_run_that_was_updated_is_not_trained_on(finished, shapes, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    content = json.loads((folder / "artefact" / "artefact.json").read_text())
+    (folder / "artefact" / "artefact.json").write_text(json.dumps({**content, "updates": [{"remove": ["disc"]}]}))
+    with pytest.raises(ReprogramError, match="was changed by reprogram update, which training on would undo"):
+        run_fit(configured(shapes), folder, resume=True)
+
+
+def test_files_have_the_permissions_of_new_files(finished):
+    plain = finished.parent / "plain"
+    plain.write_text("")
+    modes = {path.stat().st_mode for path in finished.rglob("*") if path.is_file()}
+    assert modes == {plain.stat().st_mode}

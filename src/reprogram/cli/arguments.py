@@ -33,6 +33,10 @@ def parse(
     fields = {**_own_first(schema), **(further or {})}
     form = dataclasses.make_dataclass("Arguments", [_argument(name, field) for name, field in fields.items()], kw_only=True)
     switches = {_flag(name) for name, field in fields.items() if field.annotation is bool}
+    flags = [token.split("=")[0].replace("_", "-") for token in arguments if token.startswith("--") and token != "--"]
+    for flag in flags:
+        if flags.count(flag) > 1:
+            raise ReprogramError(f"{flag} was given {flags.count(flag)} times, but it counts once; give it once")
     for token in arguments:
         flag, has_value, value = token.replace("_", "-").partition("=")
         if has_value and flag in switches | {f"--no-{switch[2:]}" for switch in switches}:
@@ -119,7 +123,8 @@ def _explain(event: Any, fields: Mapping[str, FieldInfo], prog: str, arguments: 
         if not token.startswith("--"):
             raise ReprogramError(f"{token!r} was not expected after {prog}; flags start with -- {see}")
         switches = [_flag(name) for name, field in fields.items() if field.annotation is bool]
-        known = [*map(_flag, fields), *(f"--no-{flag[2:]}" for flag in switches)]
+        named = [_flag(name) for name, field in fields.items() if tyro.conf.Positional not in field.metadata]
+        known = [*named, *(f"--no-{flag[2:]}" for flag in switches)]
         raise ReprogramError(f"flag {flag} is not known{nearest(flag, known)} {see}")
     if kind == "MissingArgs":
         missing = event.missing_arguments[0].arg

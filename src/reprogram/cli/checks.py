@@ -118,6 +118,8 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
     """The command, and the settings of its mapping."""
     own = {name: value for name, value in given.items() if name in MapCommand.model_fields}
     command, settings = read(MapCommand, own), {name: value for name, value in given.items() if name not in own}
+    if not command.files:
+        raise ReprogramError("no shard was given; write reprogram map 'shards/*.npz', or reprogram map predict MAPPING FILE")
     if Path(command.out).expanduser().exists() and not command.replace:
         raise ReprogramError(f"{command.out!r} exists already; choose another --out, or add --replace")
     if command.mapping == AUTO:

@@ -21,6 +21,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except RuntimeError as error:
+        if "home directory" not in str(error):  # what pathlib says of ~somebody
+            raise
+        print("reprogram: a path begins with ~ and a user that is not known here; write the whole path", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # a folder that cannot be made or read, a full disk

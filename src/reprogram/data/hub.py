@@ -14,6 +14,7 @@ from reprogram.data.dataset import DataSet, Split, content_hash, file_fingerprin
 from reprogram.data.splits import drawn_test, sorted_classes, split_of
 from reprogram.errors import ReprogramError, first_line
 from reprogram.images.pictures import Interpolation, read_image
+from reprogram.sources.network import HubAccess
 
 _LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "category")
 
@@ -128,7 +129,8 @@ def _load(name: str) -> dict[str, Any]:
             raise ReprogramError(f"data 'hf:{name}' does not exist; check the path")
         repository, _, configuration = name.partition(":")
         try:
-            loaded = datasets.load_dataset(repository, configuration or None)
+            with HubAccess(fetching=True):  # one short try, instead of the package's many
+                loaded = datasets.load_dataset(repository, configuration or None)
         except Exception as error:  # no network, no such name, no access, a choice of configurations: its words say which
             raise ReprogramError(
                 f"data 'hf:{name}' is no local folder and cannot be loaded from the Hub ({first_line(error)}); check the "

@@ -71,11 +71,15 @@ def run_fit(
         _write_config(folder, prepared.config, given)
         progress.say(f"chosen {prepared.selection}")
     model, data = prepared.model, prepared.data
-    write_text(
-        folder / SEEN,
-        "".join(f"{mark}\n" for name, split in data.splits.items() if name != "test" for mark in split.fingerprints()),
-    )
+    seen = [mark for name, split in data.splits.items() if name != "test" for mark in split.fingerprints()]
+    write_text(folder / SEEN, "".join(f"{mark}\n" for mark in seen))
     progress.say(describe(model, data))
+    again = data.test.count_among(set(seen))
+    if again:
+        data = replace(
+            data,
+            notes=(*data.notes, f"{again} of {len(data.test)} test images are training images, too: the accuracy flatters"),
+        )
     for note in (*data.notes, *(f"skipped: {text}" for text in prepared.skipped[:5])):
         progress.say(f"note: {note}")
 
@@ -118,8 +122,10 @@ def _write_config(folder: Path, config: FitConfig, given: dict[str, Any]) -> Non
 
 def seen_images(folder: Path) -> set[str]:
     """The fingerprints of all images that a run has used; empty where the folder does not tell."""
-    path = folder / SEEN
-    return set(path.read_text().split()) if path.is_file() else set()
+    for path in (folder / SEEN, folder.absolute().parent / SEEN):  # of a run folder, or of the artefact in one
+        if path.is_file():
+            return set(path.read_text().split())
+    return set()
 
 
 def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig, dict[str, Any]]:
@@ -131,6 +137,11 @@ def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig
     if not resume:
         raise ReprogramError(f"{str(folder)!r} already holds a run; add --resume to continue it, or choose another --out")
     stored, given = _stored(folder)
+    artefact = folder / "artefact" / "artefact.json"
+    if artefact.is_file() and read_json(artefact, "artefact").get("updates"):
+        raise ReprogramError(
+            f"the model in {str(folder)!r} was changed by reprogram update, which training on would undo; start a new run"
+        )
     for name, value in config.given.items():
         before = stored.get(name)
         if value in (before, given.get(name)) or (name == "epochs" and value > stored["epochs"]):
