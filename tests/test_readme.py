@@ -20,7 +20,7 @@ def test_it_is_short():
 
 def test_the_extras_that_it_names_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = {extra for extras in re.findall(r"reprogram\[([\w,]+)\]", README) for extra in extras.split(",")}
+    named = {extra for extras in re.findall(r"(?:reprogram|\.)\[([\w,]+)\]", README) for extra in extras.split(",")}
     assert {"all", "models", "sklearn"} <= named <= set(extras)
 
 
