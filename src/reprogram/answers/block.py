@@ -1,5 +1,6 @@
 """Rows of a shard, whatever file they come from: a label, and either all logits or a ranked list of (label, score)."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -187,3 +188,11 @@ def _answers(path: Path, first_row: int, labels: Any, scores: Any) -> tuple[list
         kept_labels.append(row_labels)
         kept_scores.append(row_scores)
     return kept_labels, kept_scores
+
+
+def parse_json(text: str, what: str, remedy: str) -> Any:
+    """The value of a JSON text, or our error: what it is not, why, and what to do."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ReprogramError(f"{what} ({first_line(error)}); {remedy}") from None

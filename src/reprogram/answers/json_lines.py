@@ -1,12 +1,11 @@
 """Shards as JSON lines: one object per image, as a script that asks a service writes them."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from reprogram.answers.block import COLUMNS, Block, check_columns, make_block, unreadable
-from reprogram.errors import ReprogramError, first_line
+from reprogram.answers.block import COLUMNS, Block, check_columns, make_block, parse_json, unreadable
+from reprogram.errors import ReprogramError
 
 _ROWS = 1024
 #: Under which keys services list their labels, and what they call a label and its score there; case does not matter.
@@ -60,12 +59,7 @@ def _block(path: Path, first: int, rows: int, raw: dict[str, list[Any]], k_sourc
 
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     """The columns of one object."""
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ReprogramError(
-            f"row {number} of {str(path)!r} is no JSON ({first_line(error)}); write one object per line"
-        ) from None
+    content = parse_json(line, f"row {number} of {str(path)!r} is no JSON", "write one object per line")
     if not isinstance(content, Mapping):
         raise ReprogramError(
             f"row {number} of {str(path)!r} is a {type(content).__name__}, but an object is expected; write one per line"

@@ -1,15 +1,14 @@
 """Shards as tables: CSV or TSV row by row, Parquet by batches of rows."""
 
 import csv
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from reprogram.answers.block import COLUMNS, Block, check_columns, make_block, unreadable
-from reprogram.errors import ReprogramError, extra_missing, first_line
+from reprogram.answers.block import COLUMNS, Block, check_columns, make_block, parse_json, unreadable
+from reprogram.errors import ReprogramError, extra_missing
 
 _ROWS = 1024
 _NAMED = "logits:"
@@ -103,13 +102,8 @@ def _cell(path: Path, row: int, column: str, text: str) -> list[Any]:
     text = text.strip()
     if not text.startswith("["):
         return [part.strip() for part in text.split("|")] if text else []
-    try:
-        parts = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ReprogramError(
-            f"{column} in row {row} of {str(path)!r} is no JSON list ({first_line(error)}); write one or parts joined by |"
-        ) from None
-    assert isinstance(parts, list)
+    what = f"{column} in row {row} of {str(path)!r} is no JSON list"
+    parts: list[Any] = parse_json(text, what, "write one or parts joined by |")  # it begins with a bracket
     return parts
 
 
