@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from reprogram.acceleration.accelerate import Accelerated, accelerate
 from reprogram.errors import ReprogramError, first_line
+from reprogram.files import fitting
 from reprogram.images.batches import batches_of
-from reprogram.mappings.artefact import artefact_folder, described_mapping, read_artefact, write_artefact
+from reprogram.mappings.artefact import artefact_folder, described_mapping, read_artefact, unfit, write_artefact
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.explain import Explanation, TextEncoder
 from reprogram.mappings.predictions import Predictions
@@ -17,6 +18,7 @@ from reprogram.programs.base import Program, make_program
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
 
+_ANY_CANVAS = 2048  # pixels: a larger one must be justified by what is stored of it
 _WORTH_PREPARING = 4_000_000  # pixels: less than that runs faster than a network is prepared
 
 
@@ -180,15 +182,23 @@ class Reprogrammed(nn.Module):
                 f"{frozen.name} has {_first(frozen.labels)}; give them in the order that they had"
             )
         # the model's own labels: for a model of texts they know more than their spelling
-        mapping = described_mapping({**content, "source_labels": frozen.labels}, path, frozen.span)
-        model = cls(make_program(**content["program"]), frozen, mapping)
-        try:
-            model.load_state_dict(tensors)
-        except RuntimeError:
-            raise ReprogramError(
-                f"the tensors of artefact {str(path)!r} do not fit its description; make it again"
-            ) from None
+        mapping = described_mapping({**content, "source_labels": frozen.labels}, frozen.span)
+        model = cls(_described_program(content["program"], tensors, path), frozen, mapping)
+        model.load_state_dict(fitting(tensors, model.state_dict(), f"artefact {str(path)!r}"))
         return model
+
+
+def _described_program(description: Any, tensors: dict[str, Tensor], path: Path) -> Program:
+    """The program of an artefact, unless it would take more memory than what is stored of it justifies."""
+    if not isinstance(description, dict):
+        raise unfit(path)
+    canvas = description.get("canvas")
+    stored = sum(tensor.numel() for tensor in tensors.values())
+    if isinstance(canvas, int) and canvas > _ANY_CANVAS and 3 * canvas**2 > 4 * stored:
+        raise ReprogramError(
+            f"artefact {str(path)!r} has a canvas of {canvas}, but its tensors hold only {stored:,} numbers; make it again"
+        )
+    return make_program(**description)
 
 
 def _first(labels: Any) -> str:

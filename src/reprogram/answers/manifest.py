@@ -4,29 +4,51 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from reprogram.errors import ReprogramError
-from reprogram.files import read_json
+from reprogram.files import read_json, read_sealed
 
 MANIFEST = "manifest.json"
 KIND = "reprogram logits"
+FORMAT = 2
+_REMEDY = "write the shards again with reprogram logits, or move it away to do without"
+
+
+class _Shard(BaseModel):
+    """What a manifest tells of a shard."""
+
+    model_config = ConfigDict(strict=True)
+    rows: int = Field(ge=0)
+    sha256: str
+
+
+class _Manifest(BaseModel):
+    """What a manifest must tell for its shards to be read; the rest says how they were made."""
+
+    model_config = ConfigDict(strict=True)
+    format: int
+    source_labels: list[str]
+    classes: list[str]
+    shards: dict[str, _Shard]
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest in a folder, its SHA-256 checked; None where there is none, or somebody else's file of that name."""
+    file = folder / MANIFEST
+    if not file.is_file():
+        return None
+    content = read_json(file, "manifest")
+    if not isinstance(content, dict) or content.get("kind") != KIND:
+        return None
+    content = read_sealed(file, "manifest", _Manifest, remedy=_REMEDY)
+    if content["format"] != FORMAT:
+        raise ReprogramError(f"manifest {str(file)!r} has the format {content['format']}, not {FORMAT}; {_REMEDY}")
+    return content
 
 
 def manifest_beside(paths: Sequence[Path]) -> dict[str, Any] | None:
     """The manifest of the one folder that all these shards are listed in, or None."""
     folders = {path.parent for path in paths}
-    file = paths[0].parent / MANIFEST
-    if len(folders) > 1 or not file.is_file():
-        return None
-    content = read_json(file, "manifest")
-    if not isinstance(content, dict) or content.get("kind") != KIND:
-        return None  # somebody else's file of that name
-    shards, names = content.get("shards"), [content.get(key) for key in ("source_labels", "classes")]
-    if not isinstance(shards, dict) or not all(_are_texts(part) for part in names):
-        raise ReprogramError(
-            f"manifest {str(file)!r} is damaged; write the shards again with reprogram logits, or move it away to do without"
-        )
-    return content if all(path.name in shards for path in paths) else None
-
-
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+    content = read_manifest(paths[0].parent) if len(folders) == 1 else None
+    return content if content is not None and all(path.name in content["shards"] for path in paths) else None

@@ -1,6 +1,5 @@
 """A first, cheap look at shards: how many rows, which labels, which form; what everything after it depends on."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from reprogram.answers.holdout import test_rows
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import read_blocks
 from reprogram.errors import ReprogramError
+from reprogram.files import sha256
 from reprogram.progress import Progress, Sized
 
 
@@ -116,9 +116,3 @@ def survey_shard(checksums: Mapping[str, str], path: Path) -> Survey:
         survey.highest_score = max(survey.highest_score, highest)
         survey.test_rows += int(test_rows(block).sum())
     return survey
-
-
-def sha256(path: Path) -> str:
-    """The checksum of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

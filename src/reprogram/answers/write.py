@@ -10,20 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reprogram.answers.manifest import KIND, MANIFEST
-from reprogram.answers.survey import sha256
+from reprogram.answers.manifest import FORMAT, KIND, MANIFEST, read_manifest
 from reprogram.data.cache import decode_in_memory
 from reprogram.data.dataset import DataSet, Split, bad_images
 from reprogram.data.decode import Decoding
 from reprogram.errors import ReprogramError, extra_missing
-from reprogram.files import claimed_folder, read_json, remove_leftovers, write_file, write_json
+from reprogram.files import claimed_folder, is_leftover, locked, remove_leftovers, sha256, write_file, write_sealed
 from reprogram.programs.base import NoProgram, Program
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.sources.frozen import Frozen
 
 Format = Literal["npz", "parquet"]
-FORMAT = 1
 _PARTS = ("train", "val", "test")
 
 
@@ -70,8 +68,12 @@ def write_logits(
         decoded, _ = decoding.decode(data, sizes, asked.program.interpolation, progress)
         parts = _parts(decoded, split)
     manifest = _identity(asked, data, whole, form, shard_size, decoding.skip_bad)
-    before = _earlier(folder, manifest)
-    with claimed_folder(folder):
+    _earlier(folder, manifest)  # what is there is ours, or stays untouched
+    with (
+        claimed_folder(folder),
+        locked(folder / ".lock", f"the folder {str(folder)!r}", remedy=", or choose another --out"),
+    ):
+        before = _earlier(folder, manifest)
         remove_leftovers(folder)
         manifest["shards"] = {
             name: facts
@@ -95,10 +97,10 @@ def write_logits(
             columns = asked.answers(data.classes, parts[part], places, batch_size, decoding, progress, what)
             columns["split"] = [part] * len(columns["label"])
             if not (folder / MANIFEST).exists():  # by it the folder is known as ours, if the first shard is never finished
-                write_json(folder / MANIFEST, manifest)
+                write_sealed(folder / MANIFEST, manifest)
             write_shard(folder / name, columns)
             manifest["shards"][name] = {"rows": len(columns["label"]), "sha256": sha256(folder / name)}
-            write_json(folder / MANIFEST, manifest)
+            write_sealed(folder / MANIFEST, manifest)
     return manifest
 
 
@@ -174,11 +176,11 @@ def _identity(
 def _earlier(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """The shards of an earlier call, if that was the same one."""
     if not (folder / MANIFEST).is_file():
-        if folder.is_dir() and any(entry.suffix != ".tmp" for entry in folder.iterdir()):
+        if folder.is_dir() and not all(map(is_leftover, folder.iterdir())):
             raise ReprogramError(f"{str(folder)!r} is not empty and holds no {MANIFEST}; choose another --out")
         return {}
-    stored = read_json(folder / MANIFEST, "manifest")
-    if not isinstance(stored, dict) or stored.get("kind") != KIND:
+    stored = read_manifest(folder)
+    if stored is None:
         raise ReprogramError(f"{str(folder)!r} holds a {MANIFEST} of another kind; choose another --out")
     for name, value in manifest.items():
         if name != "shards" and stored.get(name) != value:
@@ -186,11 +188,7 @@ def _earlier(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
                 f"the shards in {str(folder)!r} were made with another {name.replace('_', ' ')}; "
                 "continue them as they were begun, or choose another --out"
             )
-    return {
-        name: facts
-        for name, facts in dict(stored.get("shards") or {}).items()
-        if isinstance(facts, dict) and {"rows", "sha256"} <= facts.keys()
-    }
+    return dict(stored["shards"])
 
 
 @dataclass(frozen=True)

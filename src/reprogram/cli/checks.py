@@ -15,7 +15,7 @@ from reprogram.cli.commands import (
 )
 from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, unknown
-from reprogram.files import read_json
+from reprogram.files import read_json, read_sealed
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.run.config import GIVEN, OWNERS, FitConfig
 from reprogram.run.paths import located
@@ -50,22 +50,26 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
         if out is None or file is not None:
             raise ReprogramError("--resume continues the run in --out with its own settings; give --out and no --config")
         stored = Path(out).expanduser() / "config.json"
-        if not stored.exists():
-            raise ReprogramError(f"{out!r} holds no run to resume; check the path, or start one without --resume")
-        before = read_json(stored, "run configuration")
+        if stored.exists():
+            before = read_sealed(stored, "run configuration", remedy="make the run again")
+        elif "data" not in values:
+            raise ReprogramError(
+                f"{out!r} holds no run to resume; check the path, or say with --data what to train on if it shall be begun"
+            )
     elif file is not None:
         before = read_json(Path(file).expanduser(), "configuration")
     if not isinstance(before, dict) or not isinstance(before.get(GIVEN, {}), dict):
         raise ReprogramError(f"configuration {file or out!r} holds no table of settings; write a JSON object")
     decided = {name: value for name, value in before.items() if name != GIVEN}
     # a run's own file also has what was decided for it; another protocol or model decides anew
-    before = decided if resume else before.get(GIVEN, before)
+    begun = resume and bool(before)
+    before = decided if begun else before.get(GIVEN, before)
     before = _still_meant(before, values)
     config = FitConfig.read({**before, **values}, spell=spell)
     check_data_spec(config.data, Path(config.data_root).expanduser())
     check_model_name(config.model, config.weights)
     config = located(config)
-    if resume:  # its paths were located when it was begun, perhaps in another folder
+    if begun:  # its paths were located when it was begun, perhaps in another folder
         config = FitConfig.read({**config.given, **{name: before[name] for name in before if name not in values}})
     return FitPlan(config, None if out is None else Path(out).expanduser(), resume)
 

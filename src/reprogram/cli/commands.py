@@ -132,6 +132,14 @@ class UpdateCommand(Settings):
     device: str = Field("auto", description=_DEVICE)
 
 
+class VerifyCommand(Settings):
+    """Check a run, a mapping, shards or a cache against the SHA-256 that everything written carries."""
+
+    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")] = Field(
+        description="Run folder or folder of runs, artefact, mapping, folder of shards, cache folder, or one file of those."
+    )
+
+
 class LogitsCommand(Settings):
     """Write a frozen model's answers to labelled images as shards for `reprogram map`; resumable."""
 
@@ -270,6 +278,7 @@ COMMANDS: dict[str, Command] = {
     "logits": Command(
         LogitsCommand, "reprogram.cli.answers:logits", source_fields, "reprogram.cli.checks:check_logits", open_ended=True
     ),
+    "verify": Command(VerifyCommand, "reprogram.cli.verify:verify"),
     "models": Command(ModelsCommand, "reprogram.cli.inspect:models"),
     "models show": Command(ShowModelCommand, "reprogram.cli.inspect:show_model"),
     "datasets": Command(DatasetsCommand, "reprogram.cli.inspect:datasets"),

@@ -7,7 +7,7 @@ from reprogram.answers.update import Change, update_mapping
 from reprogram.cli.commands import UpdateCommand
 from reprogram.cli.text import show_table
 from reprogram.errors import ReprogramError
-from reprogram.mappings.artefact import artefact_folder, read_artefact
+from reprogram.mappings.artefact import artefact_folder, changing, read_description
 from reprogram.progress import Progress, for_stream
 from reprogram.run.update import update_run
 
@@ -20,7 +20,7 @@ def update(command: UpdateCommand) -> None:
     out = None if command.out is None else Path(command.out).expanduser()
     if out is not None:
         check_new(out, replace=False)
-    content = read_artefact(folder)[0]
+    content = read_description(artefact_folder(folder))
     of_model = "frozen" in content
     known = content.get("classes")
     remove = [] if command.remove is None else _class_names(command.remove, known if isinstance(known, list) else [])
@@ -63,11 +63,12 @@ def _change_run(
 def _change_mapping(
     command: UpdateCommand, folder: Path, remove: list[str], out: Path | None, progress: Progress
 ) -> tuple[Change, list[str]]:
-    saved = AnswerMapping.load(folder)
-    updated, change = update_mapping(
-        saved, add=command.add, forget=command.forget, remove=remove, samples=command.samples, progress=progress
-    )
-    updated.save(out or artefact_folder(folder), replace=out is None)
+    with changing(folder, out):
+        saved = AnswerMapping.load(folder)
+        updated, change = update_mapping(
+            saved, add=command.add, forget=command.forget, remove=remove, samples=command.samples, progress=progress
+        )
+        updated.save(out or artefact_folder(folder), replace=out is None)
     held = saved.held_out
     return change, [] if held is None else [f"the accuracy of {held.score} was that of the mapping before"]
 

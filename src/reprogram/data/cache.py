@@ -1,18 +1,16 @@
 """Decode once: all images of a split as one memory-mapped file, so that epochs cost no decoding.
 
-`<key>.npy` holds the pixels, uint8 (n, 3, size, size), and `<key>.json` what belongs to them: checksums, the bad images,
-the fingerprints. The key says what they hold (the content keys of all images, the size, the interpolation). Both are
-written beside their places and moved into them when they are complete, the JSON file last. They are checked when they
-are opened; what is cut short, damaged or of another kind is built again.
+`<key>.npy` holds the pixels, uint8 (n, 3, size, size), and `<key>.json` what belongs to them: SHA-256 of all pixels, the
+bad images, the fingerprints. The key says what they hold (the content keys of all images, the size, the interpolation).
+Both are written beside their places and moved into them when they are complete, the JSON file last. They are checked when
+they are opened; what is cut short, damaged or of another kind is built again. One process builds; others wait for it.
 """
 
 import errno
 import hashlib
-import json
 import os
 import secrets
 import time
-import zlib
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -21,16 +19,20 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from reprogram.data.dataset import Outcome, Split
+from reprogram.errors import ReprogramError, first_line
+from reprogram.files import locked, read_sealed, write_sealed
 from reprogram.images.pictures import Interpolation
 from reprogram.progress import Progress, Sized
 
-_FORMAT = 2
+_FORMAT = 3
 _CHUNK = 128
 _WORTH_PROCESSES = 1000  # below this many images, starting processes costs more than it saves
 _ABANDONED = 24 * 3600.0  # seconds after which an unfinished file belongs to nobody who still runs
+_PATIENCE = 24 * 3600.0
 _ZEROS = bytes(1 << 20)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
@@ -69,8 +71,16 @@ def decode_through(
     found = _open(folder, key, shape)
     if found is None:
         folder.mkdir(parents=True, exist_ok=True)
-        _build(folder, key, split, size, interpolation, processes, progress)
-        found = _open(folder, key, shape)
+        with locked(
+            folder / f".{key}.lock",
+            f"the cache {str(folder)!r}",
+            wait=_PATIENCE,
+            on_wait=lambda: progress.say("waiting for another process that decodes the same images"),
+        ):
+            found = _open(folder, key, shape)
+            if found is None:
+                _build(folder, key, split, size, interpolation, processes, progress)
+                found = _open(folder, key, shape)
     if found is None:
         raise OSError(errno.EIO, "what was written there cannot be read back", str(folder))
     return found
@@ -87,9 +97,8 @@ def _key(split: Split, size: int, interpolation: Interpolation) -> str:
 def _build(
     folder: Path, key: str, split: Split, size: int, interpolation: Interpolation, processes: int, progress: Progress
 ) -> None:
-    _remove_abandoned(folder)
-    count, stem = len(split), f".{key}-{os.getpid()}-{secrets.token_hex(4)}"
-    pixel_file, fact_file = folder / f"{stem}.npy.tmp", folder / f"{stem}.json.tmp"
+    _remove_abandoned(folder, key)
+    count, pixel_file = len(split), folder / f".{key}-{secrets.token_hex(4)}.npy.tmp"
     try:
         _reserve(pixel_file, (count, 3, size, size))
         chunks = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
@@ -104,16 +113,16 @@ def _build(
             outcome = split.decode_into(_map(pixel_file, "r+"), range(count), interpolation, progress)
         facts = {
             "key": key,
-            "checksums": _checksums(_map(pixel_file, "r+")),
+            "pixels": _digests(_map(pixel_file, "r+")),
             "bad": {str(place): text for place, text in outcome.failures.items()},
             "fingerprints": list(outcome.fingerprints.values()),
         }
-        fact_file.write_text(json.dumps(facts), encoding="ascii")
+        # not brought to the disk at once, which takes as long as writing does: what a crash of the machine leaves of the
+        # pixels is found by their SHA-256, and decoded again
         pixel_file.replace(folder / f"{key}.npy")
-        fact_file.replace(folder / f"{key}.json")
+        write_sealed(folder / f"{key}.json", facts)
     finally:
         pixel_file.unlink(missing_ok=True)
-        fact_file.unlink(missing_ok=True)
 
 
 def _fill_chunk(job: tuple[Split, Path, Interpolation, range]) -> Outcome:
@@ -140,16 +149,33 @@ def _reserve(path: Path, shape: tuple[int, ...]) -> None:
 def _open(folder: Path, key: str, shape: tuple[int, ...]) -> Decoded | None:
     """The valid content of the cache under this key, or None."""
     try:
-        facts = json.loads((folder / f"{key}.json").read_text(encoding="ascii"))
-        pixels = _map(folder / f"{key}.npy", "c")  # copy-on-write: nobody can change the file
-        fingerprints = [str(text) for text in facts["fingerprints"]]
-        failures = {int(place): str(text) for place, text in facts["bad"].items()}
-        sound = facts["key"] == key and tuple(pixels.shape) == shape and len(fingerprints) == len(pixels)
-        if sound and facts["checksums"] == _checksums(pixels):
-            return Decoded(pixels, failures, fingerprints)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass
-    return None
+        return check_cached(folder, key, shape)
+    except ReprogramError:
+        return None
+
+
+class _Facts(BaseModel):
+    """What a cache tells of its pixels."""
+
+    key: str
+    pixels: list[str]
+    bad: dict[int, str]
+    fingerprints: list[str]
+
+
+def check_cached(folder: Path, key: str, shape: tuple[int, ...] | None = None) -> Decoded:
+    """The content of the cache under this key, or what is wrong with it."""
+    remedy = "remove it: it is made again when it is needed"
+    facts = _Facts.model_validate(read_sealed(folder / f"{key}.json", "cache", _Facts, remedy=remedy))
+    file = folder / f"{key}.npy"
+    try:
+        pixels = _map(file, "c")  # copy-on-write: nobody can change the file
+    except (OSError, ValueError, TypeError, SyntaxError, EOFError, OverflowError) as error:
+        raise ReprogramError(f"cache {str(file)!r} is damaged ({first_line(error)}); {remedy}") from None
+    sound = facts.key == key and (shape is None or tuple(pixels.shape) == shape) and len(facts.fingerprints) == len(pixels)
+    if not sound or not all(0 <= place < len(pixels) for place in facts.bad) or facts.pixels != _digests(pixels):
+        raise ReprogramError(f"cache {str(file)!r} has changed since it was written (its SHA-256 differs); {remedy}")
+    return Decoded(pixels, facts.bad, facts.fingerprints)
 
 
 def _map(path: Path, mode: Literal["r+", "c"]) -> Tensor:
@@ -159,16 +185,17 @@ def _map(path: Path, mode: Literal["r+", "c"]) -> Tensor:
     return torch.from_numpy(array)
 
 
-def _checksums(pixels: Tensor) -> list[int]:
-    """CRC-32 of each chunk of rows, all of them: reading them now is what the first epoch need not wait for."""
+def _digests(pixels: Tensor) -> list[str]:
+    """SHA-256 of each chunk of rows, all of them: reading them now is what the first epoch need not wait for."""
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda chunk: zlib.crc32(chunk.numpy().data), pixels.split(_CHUNK)))
+        return list(pool.map(lambda chunk: hashlib.sha256(chunk.numpy().data).hexdigest(), pixels.split(_CHUNK)))
 
 
-def _remove_abandoned(folder: Path) -> None:
+def _remove_abandoned(folder: Path, key: str) -> None:
+    """Remove what killed processes have left: all of this key, whose lock we hold, and what is old of others."""
     for path in folder.glob(".*.tmp"):
         try:
-            if time.time() - path.stat().st_mtime > _ABANDONED:
+            if path.name.startswith(f".{key}-") or time.time() - path.stat().st_mtime > _ABANDONED:
                 path.unlink()
         except OSError:  # another process was faster
             continue

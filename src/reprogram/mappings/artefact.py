@@ -6,27 +6,45 @@ the program and the frozen model of a `Reprogrammed`, or how a mapping from file
 
 import csv
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from reprogram.errors import ReprogramError
-from reprogram.files import read_json, read_tensors, write_folder, write_json, write_tensors, write_text
+from reprogram.files import (
+    fitting,
+    is_leftover,
+    locked,
+    read_sealed,
+    settle_folder,
+    sha256,
+    tensors_with_digest,
+    write_folder,
+    write_sealed,
+    write_tensors,
+    write_text,
+)
+from reprogram.files.reading import AGAIN, check_schema
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.settings import Settings
 
-FORMAT = 2
+FORMAT = 3
 FILES = ("artefact.json", "artefact.safetensors", "labels.csv")
 _LISTED = 10
 _PREFIX = "mapping."
+_SPARE = 2**26  # bytes that a description may ask for beyond what its tensors hold
 
 
 def check_free(folder: Path) -> None:
     """Raise unless an artefact may be written there: nothing stands there, or an artefact that can be replaced."""
-    if folder.exists() and not (folder.is_dir() and {entry.name for entry in folder.iterdir()} <= set(FILES)):
+    if folder.exists() and not (
+        folder.is_dir() and all(entry.name in FILES or is_leftover(entry) for entry in folder.iterdir())
+    ):
         raise ReprogramError(f"{str(folder)!r} exists and is not an artefact; save to a folder that does not exist yet")
 
 
@@ -43,6 +61,8 @@ def write_artefact(folder: Path, mapping: Mapping, sections: dict[str, Any], ten
     check_free(folder)
 
     def fill(fresh: Path) -> None:
+        digest = write_tensors(fresh / FILES[1], tensors)
+        write_text(fresh / FILES[2], labels_csv(mapping))
         content = {
             "format": FORMAT,
             "reprogram": version("reprogram"),
@@ -50,29 +70,49 @@ def write_artefact(folder: Path, mapping: Mapping, sections: dict[str, Any], ten
             "source_labels": list(mapping.source_labels),
             "classes": list(mapping.classes),
             "spanned": mapping.span is not None,
+            "files": {FILES[1]: digest, FILES[2]: sha256(fresh / FILES[2])},
             **sections,
         }
-        write_json(fresh / FILES[0], content)
-        write_tensors(fresh / FILES[1], tensors)
-        write_text(fresh / FILES[2], labels_csv(mapping))
+        write_sealed(fresh / FILES[0], content)
 
     write_folder(folder, fill)
 
 
 def read_artefact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The JSON content and the tensors of an artefact, of a run folder that contains one too."""
+    """The JSON content and the tensors of an artefact, of a run folder that contains one too; both are checked."""
     path = artefact_folder(folder)
-    content = read_json(path / FILES[0], "artefact")
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    content = read_description(path)
+    tensors, _, digest = tensors_with_digest(path / FILES[1], "artefact")
+    if digest != content["files"].get(FILES[1]):
+        raise unfit(path)
+    labels, classes = len(content["source_labels"]), len(content["classes"])
+    held = sum(tensor.nbytes for tensor in tensors.values())
+    if 4 * labels * classes > 4 * held + _SPARE:
+        raise ReprogramError(
+            f"artefact {str(path)!r} names {labels:,} source labels and {classes:,} classes, but its tensors hold only "
+            f"{held:,} bytes; make it again"
+        )
+    return content, tensors
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The JSON content of an artefact folder."""
+    settle_folder(path)
+    file = path / FILES[0]
+    content = read_sealed(file, "artefact")
+    if content.get("format") != FORMAT:
         raise ReprogramError(f"{str(path)!r} is not an artefact of format {FORMAT}; make it again with this version")
-    return content, read_tensors(path / FILES[1], "artefact")[0]
+    check_schema(content, f"artefact {str(file)!r}", _Description, AGAIN)
+    return content
 
 
 def artefact_folder(folder: Path) -> Path:
     """The folder itself, or the artefact inside a run folder; `~` is the user's home."""
     folder = folder.expanduser()
+    settle_folder(folder)
     if not folder.is_dir():
         raise ReprogramError(f"{str(folder)!r} is not a folder; give a run folder or an artefact folder")
+    settle_folder(folder / "artefact")
     if (folder / "artefact").is_dir():
         return folder / "artefact"
     if (folder / "checkpoint").is_dir():
@@ -80,6 +120,21 @@ def artefact_folder(folder: Path) -> Path:
             f"the run in {str(folder)!r} is not finished; continue it with: reprogram fit --resume --out {folder}"
         )
     return folder
+
+
+@contextmanager
+def changing(folder: Path, out: Path | None = None) -> Iterator[None]:
+    """Keep other processes from changing an artefact, or the run that it is in, between reading and writing it.
+
+    Args:
+        folder: the artefact, or a run folder that contains one.
+        out: where the changed one goes, if it does not take the old one's place: then there is nothing to keep.
+    """
+    path = artefact_folder(folder)
+    inside = path.name == "artefact" and (path.parent / "config.json").is_file()
+    lock = path.parent / ".lock" if inside else path.with_name(f".{path.name}.changing.lock")
+    with nullcontext() if out is not None else locked(lock, f"{str(folder)!r}"):
+        yield
 
 
 def save_mapping(mapping: Mapping, folder: Path, sections: dict[str, Any]) -> None:
@@ -96,7 +151,7 @@ def load_mapping(folder: Path) -> tuple[Mapping, dict[str, Any]]:
             f"the mapping in {str(folder)!r} counts in coordinates of its model, so it cannot be had without it; "
             "load both with Reprogrammed.load"
         )
-    mapping = described_mapping(content, folder)
+    mapping = described_mapping(content)
     fill_mapping(mapping, {key: value for key, value in tensors.items() if key.startswith(_PREFIX)}, folder)
     return mapping, content
 
@@ -111,29 +166,27 @@ class _Named(Settings):
 
 
 class _Description(Settings):
-    """What an artefact says about its mapping."""
+    """What every artefact says; what else it says belongs to those who wrote it."""
 
     model_config = ConfigDict(extra="ignore")
+    format: int
     mapping: _Named
-    source_labels: list[str]
-    classes: list[str]
+    source_labels: list[str] = Field(min_length=1)
+    classes: list[str] = Field(min_length=1)
+    spanned: bool
+    files: dict[str, str] = Field(min_length=2)
+    updates: list[dict[str, Any]] | None = None
 
 
-def described_mapping(content: dict[str, Any], folder: Path, span: Tensor | None = None) -> Mapping:
+def described_mapping(content: dict[str, Any], span: Tensor | None = None) -> Mapping:
     """The mapping that an artefact describes, without its tensors."""
-    try:
-        _Description.model_validate(content)
-    except ValidationError:
-        raise unfit(folder) from None
     return make_mapping(source_labels=content["source_labels"], classes=content["classes"], span=span, **content["mapping"])
 
 
 def fill_mapping(mapping: Mapping, tensors: dict[str, Tensor], folder: Path) -> None:
     """Load the tensors of an artefact into the mapping that it describes."""
-    try:
-        mapping.load_state_dict({key.removeprefix(_PREFIX): value for key, value in tensors.items()})
-    except RuntimeError:
-        raise unfit(folder) from None
+    given = {key.removeprefix(_PREFIX): value for key, value in tensors.items()}
+    mapping.load_state_dict(fitting(given, mapping.state_dict(), f"artefact {str(folder)!r}"))
 
 
 def labels_csv(mapping: Mapping) -> str:

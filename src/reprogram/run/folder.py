@@ -2,19 +2,36 @@
 
 import csv
 import io
-import json
 import os
 import platform
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 
 from reprogram.data.dataset import DataSet
 from reprogram.errors import ReprogramError
-from reprogram.files import claimed_folder, read_json, remove_leftovers, write_json, write_text
+from reprogram.files import (
+    claimed_folder,
+    is_leftover,
+    lines_of,
+    locked,
+    read_bytes,
+    read_sealed,
+    remove_leftovers,
+    sealed_line,
+    sealed_text,
+    settle_folder,
+    sha256,
+    write_sealed,
+    write_text,
+)
+from reprogram.mappings.artefact import read_description
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import decoding_of, prepare, with_chosen_mapping
@@ -59,20 +76,30 @@ def run_fit(
     """
     progress = progress or Progress()
     folder = folder.expanduser()
+    _continued(config, folder, resume)  # what stands there is ours, or stays untouched
+    with claimed_folder(folder), locked_run(folder):
+        return _fill(config, folder, data, resume, progress)
+
+
+def locked_run(folder: Path) -> AbstractContextManager[None]:
+    """Keep other processes from changing a run folder."""
+    return locked(folder / ".lock", f"the run folder {str(folder)!r}", remedy=", or choose another folder")
+
+
+def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, progress: Progress) -> FitResult:
     config, given = _continued(config, folder, resume)
-    with claimed_folder(folder):
-        remove_leftovers(folder)
-        prepared = prepare(config, data, progress)
-        _write_config(folder, prepared.config, given)
-    write_json(folder / "environment.json", environment(prepared.model.device))
+    remove_leftovers(folder)
+    prepared = prepare(config, data, progress)
+    _write_config(folder, prepared.config, given)
+    write_sealed(folder / "environment.json", environment(prepared.model.device))
     prepared = with_chosen_mapping(prepared, progress)
     if prepared.selection is not None:
-        write_json(folder / "selection.json", prepared.selection.to_json())
+        write_sealed(folder / "selection.json", prepared.selection.to_json())
         _write_config(folder, prepared.config, given)
         progress.say(f"chosen {prepared.selection}")
     model, data = prepared.model, prepared.data
     seen = [mark for name, split in data.splits.items() if name != "test" for mark in split.fingerprints()]
-    write_text(folder / SEEN, "".join(f"{mark}\n" for mark in seen))
+    write_seen(folder, seen)
     progress.say(describe(model, data))
     again = data.test.count_among(set(seen))
     if again:
@@ -84,7 +111,7 @@ def run_fit(
         progress.say(f"note: {note}")
 
     def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
-        write_text(folder / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        write_text(folder / "metrics.jsonl", "".join(map(sealed_line, records)))
         progress.say(epoch_line(records[-1], epochs))
 
     result = fit(
@@ -99,7 +126,8 @@ def run_fit(
     result = replace(result, skipped=prepared.skipped)
     model.save(folder / "artefact")
     write_text(folder / "predictions.csv", predictions_csv(result.test))
-    write_json(folder / "result.json", summary(result, data) | {"skipped": list(result.skipped)})
+    files = {"predictions.csv": sha256(folder / "predictions.csv")}
+    write_sealed(folder / "result.json", summary(result, data) | {"skipped": list(result.skipped), "files": files})
     return result
 
 
@@ -110,35 +138,55 @@ def stored_config(folder: Path) -> FitConfig:
 
 def _stored(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a run folder says about its run: everything decided, and what of it was given."""
-    content = read_json(folder / "config.json", "run configuration")
-    if not isinstance(content, dict):
-        raise ReprogramError(f"{str(folder / 'config.json')!r} holds no table of settings; make the run again")
-    return {name: value for name, value in content.items() if name != GIVEN}, content.get(GIVEN, content)
+    content = read_sealed(folder / "config.json", "run configuration", _Stored, remedy="make the run again")
+    return {name: value for name, value in content.items() if name != GIVEN}, content[GIVEN]
+
+
+class _Stored(BaseModel):
+    """What a stored configuration has beside its settings."""
+
+    given: dict[str, Any]
 
 
 def _write_config(folder: Path, config: FitConfig, given: dict[str, Any]) -> None:
-    write_json(folder / "config.json", {**config.model_dump(), GIVEN: given})
+    write_sealed(folder / "config.json", {**config.model_dump(), GIVEN: given})
 
 
 def seen_images(folder: Path) -> set[str]:
     """The fingerprints of all images that a run has used; empty where the folder does not tell."""
     for path in (folder / SEEN, folder.absolute().parent / SEEN):  # of a run folder, or of the artefact in one
         if path.is_file():
-            return set(path.read_text().split())
+            return set(read_seen(path))
     return set()
+
+
+def read_seen(path: Path) -> list[str]:
+    """The fingerprints in a run's list of images."""
+    marks = lines_of(read_bytes(path, "list of images").decode("utf-8", "replace"))
+    if marks is None:
+        raise ReprogramError(
+            f"list of images {str(path)!r} has changed since it was written (its SHA-256 differs); take it from a backup, "
+            "or remove it to do without"
+        )
+    return marks
+
+
+def write_seen(folder: Path, fingerprints: Iterable[str]) -> None:
+    """Write the list of images that a run has used."""
+    write_text(folder / SEEN, sealed_text(fingerprints))
 
 
 def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig, dict[str, Any]]:
     """What to do in this folder, and what of it was given: a new run, or the one that is there, perhaps for longer."""
     if not (folder / "config.json").exists():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and (not folder.is_dir() or not all(map(is_leftover, folder.iterdir()))):
             raise ReprogramError(f"{str(folder)!r} already exists and is not a run; choose another --out")
         return config, config.given
     if not resume:
         raise ReprogramError(f"{str(folder)!r} already holds a run; add --resume to continue it, or choose another --out")
     stored, given = _stored(folder)
-    artefact = folder / "artefact" / "artefact.json"
-    if artefact.is_file() and read_json(artefact, "artefact").get("updates"):
+    settle_folder(folder / "artefact")
+    if (folder / "artefact").is_dir() and read_description(folder / "artefact").get("updates"):
         raise ReprogramError(
             f"the model in {str(folder)!r} was changed by reprogram update, which training on would undo; start a new run"
         )

@@ -14,15 +14,14 @@ from reprogram.data.registry import given_path
 from reprogram.data.splits import split_of
 from reprogram.devices import autocast, choose_device
 from reprogram.errors import ReprogramError
-from reprogram.files import write_text
 from reprogram.images.views import centre_view
-from reprogram.mappings.artefact import artefact_folder, read_artefact
+from reprogram.mappings.artefact import artefact_folder, changing, read_description
 from reprogram.mappings.base import Mapping
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import decoding_of
 from reprogram.run.config import FitConfig
-from reprogram.run.folder import SEEN, seen_images, stored_config
+from reprogram.run.folder import seen_images, stored_config, write_seen
 from reprogram.statistics.base import Statistics
 from reprogram.training.state import pixel_sizes
 
@@ -55,6 +54,21 @@ def update_run(
         device: where the frozen model computes.
         progress: where to show progress.
     """
+    with changing(folder, out):
+        return _update(folder, add, forget, remove, samples, out, weights, device, progress or Progress())
+
+
+def _update(
+    folder: Path,
+    add: str | None,
+    forget: str | None,
+    remove: Sequence[str],
+    samples: str | None,
+    out: Path | None,
+    weights: str | None,
+    device: str,
+    progress: Progress,
+) -> Change:
     path = artefact_folder(folder)
     model = Reprogrammed.load(path, weights=weights).to(choose_device(device))
     if model.program.free_parameters and (forget is not None or samples is not None):
@@ -62,21 +76,20 @@ def update_run(
             f"the program {model.program.name!r} of this run was trained while its mapping was counted, so images cannot be "
             "taken out of the mapping exactly; remove whole classes with --remove, or fit again without them"
         )
-    progress = progress or Progress()
     if model.program.free_parameters and add is not None:
         progress.say("note: new images are counted under the program as it is now, the others were while it was trained")
     images = _Images(model, stored_config(folder) if (folder / "config.json").exists() else None, progress)
     given = [None if spec is None else images.samples(spec) for spec in (add, forget, samples)]
     change = change_mapping(model.mapping, add=given[0], forget=given[1], remove=remove, samples=given[2])
-    before = read_artefact(path)[0].get("updates") or []
+    before = read_description(path).get("updates") or []
     model.mapping = change.mapping
     seen = seen_images(folder)
     known = seen | (set() if add is None else images.fingerprints(add))
     if out is None and known != seen:  # before the artefact: an image too many among those that are known does no harm
-        _write_seen(folder, known)
+        write_seen(folder, sorted(known))
     model.save(path if out is None else out, updates=[*before, change.record])
     if out is None and seen and forget is not None:
-        _write_seen(folder, known - images.fingerprints(forget))
+        write_seen(folder, sorted(known - images.fingerprints(forget)))
     return change
 
 
@@ -153,7 +166,3 @@ def _class_folders(folder: Path) -> list[str]:
 
 def _place(classes: Sequence[str], name: str) -> int:
     return classes.index(name) if name in classes else -1
-
-
-def _write_seen(folder: Path, fingerprints: set[str]) -> None:
-    write_text(folder / SEEN, "".join(f"{mark}\n" for mark in sorted(fingerprints)))

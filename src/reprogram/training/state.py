@@ -13,14 +13,14 @@ from reprogram.data.dataset import Split
 from reprogram.data.decode import Decoding
 from reprogram.data.splits import stratified_folds
 from reprogram.errors import ReprogramError
-from reprogram.files import read_tensors
+from reprogram.files import fitting
 from reprogram.images.settings import Augment
 from reprogram.images.views import centre_view, margin, random_views
 from reprogram.programs.base import Program
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.statistics.base import Statistics
-from reprogram.training.checkpoint import read_checkpoint, write_checkpoint
+from reprogram.training.checkpoint import REMEDY, fill_optimizers, part, read_checkpoint, write_checkpoint
 from reprogram.training.evaluation import Evaluation, evaluate
 from reprogram.training.result import FitResult
 from reprogram.training.settings import Schedule, TrainingSettings
@@ -183,46 +183,47 @@ class FitState:
 
     def restore(self, path: Path, origin: dict[str, Any]) -> None:
         """Continue from a checkpoint, if that has the same origin and no more epochs."""
-        try:
-            self._restore(path, origin)
-        except ReprogramError:
-            raise
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
-            raise ReprogramError(
-                f"the parts of checkpoint {str(path)!r} do not fit together; take it from a backup, or start anew elsewhere"
-            ) from None
-
-    def _restore(self, path: Path, origin: dict[str, Any]) -> None:
-        header = read_tensors(path, "checkpoint")[1]
-        for what, value in origin.items():
-            if header["origin"].get(what) != value:
+        tensors, header = read_checkpoint(path)
+        what = f"checkpoint {str(path)!r}"
+        for name, value in origin.items():
+            if header["origin"].get(name) != value:
                 raise ReprogramError(
-                    f"checkpoint {str(path)!r} was made with {_difference(what, header['origin'].get(what), value)}; "
+                    f"{what} was made with {_difference(name, header['origin'].get(name), value)}; "
                     "continue it as it was, or start anew elsewhere"
                 )
         if len(header["records"]) > self.epochs:
             raise ReprogramError(
-                f"checkpoint {str(path)!r} has {len(header['records'])} epochs, but epochs = {self.epochs} was given; "
+                f"{what} has {len(header['records'])} epochs, but epochs = {self.epochs} was given; "
                 "give as many or more, or start anew elsewhere"
             )
-        tensors, header = read_checkpoint(path, self.optimizers)
+        model, mapping = self.model, self.model.mapping
+        state = model.state_dict()
+        chosen = part(tensors, "selected")
+        self.gathered = self.new_statistics() if mapping.statistics is not None else []
+        counted = {fold: part(tensors, f"gathered {fold}") for fold in range(len(self.gathered))}
+        for fold, statistics in enumerate(self.gathered):  # all is checked before anything is changed
+            fitting(counted[fold], statistics.state_dict(), what, REMEDY)
+        fitting(part(tensors, "model"), state, what, REMEDY)
+        self.selected = fitting(chosen, state, what, REMEDY) if chosen or header["selected_epoch"] else None
+        fill_optimizers(tensors, self.optimizers, what)
+        model.load_state_dict(part(tensors, "model"))
+        self.selected_epoch, self.records = header["selected_epoch"], header["records"]
+        if self.scaler.is_enabled() and header["scaler"]:
+            self.scaler.load_state_dict(self.scaler.state_dict() | _scale(header["scaler"], what))
+        for fold, statistics in enumerate(self.gathered):
+            statistics.load_state_dict(counted[fold])
+        if (
+            self.gathered and mapping.refresh == "never"
+        ):  # the mappings without each fold are made of them, and are not stored
+            mapping.estimate(*self.gathered)
 
-        def part(name: str) -> dict[str, Tensor]:
-            return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
 
-        self.model.load_state_dict(part("model"))
-        self.selected = part("selected")
-        self.selected_epoch = header["selected_epoch"]
-        self.records = header["records"]
-        if header["scaler"]:
-            self.scaler.load_state_dict(header["scaler"])
-        mapping = self.model.mapping
-        if mapping.statistics is not None:
-            self.gathered = self.new_statistics()
-            for fold, statistics in enumerate(self.gathered):
-                statistics.load_state_dict(part(f"gathered {fold}"))
-            if mapping.refresh == "never":  # the mappings without each fold are made of them, and are not stored
-                mapping.estimate(*self.gathered)
+def _scale(stored: dict[str, float], what: str) -> dict[str, float]:
+    """The two numbers by which fp16 training keeps its gradients in range."""
+    scale, steps = stored.get("scale", 0.0), stored.get("_growth_tracker", -1)
+    if scale <= 0 or steps < 0 or steps != int(steps):
+        raise ReprogramError(f"{what} has the gradient scale {scale:g} after {steps} steps, which cannot be; {REMEDY}")
+    return {"scale": scale, "_growth_tracker": int(steps)}
 
 
 def _difference(what: str, before: Any, now: Any) -> str:

@@ -1,0 +1,210 @@
+"""Whether what was written is still as it was written: run folders, artefacts, mappings, shards, checkpoints, caches."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reprogram.answers.manifest import KIND, MANIFEST, read_manifest
+from reprogram.data.cache import check_cached
+from reprogram.errors import ReprogramError
+from reprogram.files import (
+    is_leftover,
+    parse_sealed,
+    read_bytes,
+    read_json,
+    read_sealed,
+    read_tensors,
+    settle_folder,
+    sha256,
+)
+from reprogram.files.seals import KEY
+from reprogram.mappings.artefact import FILES, artefact_folder, described_mapping, fill_mapping, read_artefact
+from reprogram.run.folder import SEEN, read_seen, stored_config
+from reprogram.training.checkpoint import Record, read_checkpoint
+
+_CACHED = re.compile(r"[0-9a-f]{40}\.(npy|json)")
+_CONTINUE = "continue the run with reprogram fit --resume --out, or take it from a backup"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A file or folder that was looked at.
+
+    Attributes:
+        path: which.
+        what: what it is.
+        problem: what is wrong with it; None if nothing is.
+    """
+
+    path: Path
+    what: str
+    problem: str | None
+
+
+def verify(path: str | Path) -> list[Checked]:
+    """Check everything that we write against the SHA-256 that it carries, and whether its parts fit together.
+
+    A seal tells of damage and of editing; it is no signature. Neither the frozen model nor the images are looked at.
+
+    Args:
+        path: a run folder or a folder of them, an artefact or a mapping, a folder of shards, a cache folder, or one of
+            the files in those.
+
+    Raises:
+        ReprogramError: there is nothing of ours.
+    """
+    place = Path(path).expanduser()
+    settle_folder(place)
+    if not place.exists():
+        raise ReprogramError(f"{str(place)!r} does not exist; give a run, a mapping, shards, a cache, or a file of one")
+    found = list(_of_folder(place) if place.is_dir() else _of_file(place))
+    if not found:
+        raise ReprogramError(
+            f"{str(place)!r} holds nothing that reprogram writes and can check; give a run, a mapping, shards or a cache"
+        )
+    return found
+
+
+def _check(path: Path, what: str, look: Callable[..., Any], *given: Any) -> Checked:
+    try:
+        look(*given)
+    except ReprogramError as error:
+        return Checked(path, what, str(error))
+    except OSError as error:
+        return Checked(path, what, f"{str(path)!r} cannot be read ({error.strerror}); check its permissions")
+    return Checked(path, what, None)
+
+
+def _of_folder(folder: Path) -> Iterator[Checked]:
+    settle_folder(folder / "artefact")
+    if (folder / FILES[0]).exists() or (folder / FILES[1]).exists():
+        yield from _of_artefact(folder)
+    elif (folder / "config.json").exists() or (folder / "checkpoint").is_dir() or (folder / "artefact").is_dir():
+        yield from _of_run(folder)
+    elif (folder / MANIFEST).exists():
+        yield from _of_shards(folder)
+    else:
+        for entry in sorted(folder.iterdir()):
+            if entry.is_file() and (_CACHED.fullmatch(entry.name) or entry.suffix == ".safetensors"):
+                yield from _of_file(entry)
+            elif entry.is_dir() and not is_leftover(entry):
+                yield from _of_folder(entry)
+
+
+def _of_artefact(folder: Path) -> Iterator[Checked]:
+    contents: list[dict[str, Any]] = []
+
+    def look() -> None:
+        content, tensors = read_artefact(artefact_folder(folder))
+        if not content["spanned"]:
+            mapping = described_mapping(content)
+            own = {key: value for key, value in tensors.items() if key.startswith("mapping.")}
+            fill_mapping(mapping, own, folder)
+        contents.append(content)
+
+    yield _check(folder, "artefact", look)
+    for content in contents:
+        digest = content["files"].get(FILES[2])
+        yield _check(folder / FILES[2], "table of labels", _digest, folder / FILES[2], digest)
+
+
+def _of_run(folder: Path) -> Iterator[Checked]:
+    yield _check(folder / "config.json", "settings", stored_config, folder)
+    for name in ("environment.json", "selection.json"):
+        if (folder / name).exists():
+            yield _check(folder / name, "facts", _fact, folder / name)
+    if (folder / SEEN).exists():
+        yield _check(folder / SEEN, "list of images", read_seen, folder / SEEN)
+    checkpoint = folder / "checkpoint" / "state.safetensors"
+    if checkpoint.exists():
+        yield _check(checkpoint, "checkpoint", read_checkpoint, checkpoint)
+    if (folder / "metrics.jsonl").exists():
+        yield _check(folder / "metrics.jsonl", "epochs", _metrics, folder / "metrics.jsonl")
+    if (folder / "artefact").is_dir():
+        yield from _of_artefact(folder / "artefact")
+    if (folder / "result.json").exists():
+        yield _check(folder / "result.json", "result", _result, folder)
+    elif (folder / "artefact").is_dir():
+        yield Checked(
+            folder / "result.json", "result", f"{str(folder / 'result.json')!r} is missing; continue the run with --resume"
+        )
+
+
+def _fact(path: Path) -> None:
+    read_sealed(path, "file", remedy=_CONTINUE)
+
+
+def _tensors(path: Path) -> None:
+    read_tensors(path, "file")
+
+
+def _metrics(path: Path) -> None:
+    text = read_bytes(path, "file").decode("utf-8", "surrogateescape")
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        record = parse_sealed(line, f"line {number} of {str(path)!r}", Record, remedy=_CONTINUE)
+        if record["epoch"] != number:
+            raise ReprogramError(f"line {number} of {str(path)!r} tells of epoch {record['epoch']}; {_CONTINUE}")
+
+
+def _result(folder: Path) -> None:
+    content = read_sealed(folder / "result.json", "result", remedy=_CONTINUE)
+    for name, digest in dict(content.get("files") or {}).items():
+        _digest(folder / Path(name).name, digest)
+
+
+def _digest(path: Path, expected: Any) -> None:
+    if not path.is_file():
+        raise ReprogramError(f"{str(path)!r} is missing; {_CONTINUE}")
+    if sha256(path) != expected:
+        raise ReprogramError(f"{str(path)!r} has changed since it was written (its SHA-256 differs); {_CONTINUE}")
+
+
+def _of_shards(folder: Path) -> Iterator[Checked]:
+    manifests: list[dict[str, Any]] = []
+
+    def look() -> None:
+        content = read_manifest(folder)
+        if content is None:
+            raise ReprogramError(f"{str(folder / MANIFEST)!r} is of another kind; give a folder that reprogram logits wrote")
+        manifests.append(content)
+
+    yield _check(folder / MANIFEST, "manifest", look)
+    for content in manifests:
+        for name, facts in content["shards"].items():
+            yield _check(folder / name, "shard", _shard, folder / name, facts["sha256"])
+
+
+def _shard(path: Path, expected: str) -> None:
+    if not path.is_file() or sha256(path) != expected:
+        raise ReprogramError(
+            f"shard {str(path)!r} is missing or has changed since it was written; write it again with the same reprogram "
+            "logits command"
+        )
+
+
+def _of_file(path: Path) -> Iterator[Checked]:
+    if _CACHED.fullmatch(path.name):
+        yield _check(path, "cache", check_cached, path.parent, path.stem)
+    elif path.name in FILES[:2]:
+        yield from _of_artefact(path.parent)
+    elif path.suffix == ".safetensors":
+        is_state = path.parent.name == "checkpoint"
+        yield _check(path, "tensors", read_checkpoint if is_state else _tensors, path)
+    elif path.name == "metrics.jsonl":
+        yield _check(path, "epochs", _metrics, path)
+    elif path.name == SEEN:
+        yield _check(path, "list of images", read_seen, path)
+    elif path.name in ("predictions.csv", FILES[2]):
+        yield from (checked for checked in _of_folder(path.parent) if checked.path.name in (path.name, "result.json"))
+    elif (path.parent / MANIFEST).is_file():
+        inside = list(_of_shards(path.parent))
+        yield from (checked for checked in inside if checked.path.name in (path.name, MANIFEST))
+    elif path.suffix == ".json" and _is_ours(path):
+        yield _check(path, "file", _fact, path)
+
+
+def _is_ours(path: Path) -> bool:
+    content = read_json(path, "file")
+    return isinstance(content, dict) and (KEY in content or content.get("kind") == KIND)
