@@ -11,6 +11,7 @@ from PIL import Image
 from safetensors import safe_open
 from torch import nn
 
+import sealed
 from noise import set_theta
 from reprogram import Frozen, Mapping, ReprogramError, Reprogrammed, load_frozen, make_mapping
 from reprogram.programs.base import NoProgram
@@ -264,7 +265,7 @@ def test_a_damaged_artefact_is_one_sentence(tmp_path, damage):
     elif damage == "not json":
         (folder / "artefact.json").write_text("{")
     elif damage == "another format":
-        (folder / "artefact.json").write_text('{"format": 99}')
+        sealed.forge(folder / "artefact.json", format=99)
     elif damage == "cut tensors":
         content = (folder / "artefact.safetensors").read_bytes()
         (folder / "artefact.safetensors").write_bytes(content[: len(content) // 2])

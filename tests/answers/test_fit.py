@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+import sealed
 from reprogram.answers.block import make_block
 from reprogram.answers.fit import fit_files
 from reprogram.answers.labels import rank_weights
 from reprogram.answers.mapping import AnswerMapping
 from reprogram.answers.parallel import Workers
 from reprogram.errors import EvidenceWarning, ReprogramError
+from reprogram.files import write_sealed
 from reprogram.mappings.base import make_mapping
 from reprogram.statistics.gaussian import GaussianStatistics
 from reprogram.statistics.joint import JointStatistics
@@ -313,7 +315,7 @@ def test_a_damaged_mapping_is_refused(answers, tmp_path):
         saved.save(tmp_path / "m")
     saved.save(tmp_path / "m", replace=True)
     file = tmp_path / "m" / "artefact.json"
-    content = json.loads(file.read_text())
+    before = sealed.content(file)
     for change in (
         {"format": 99},
         {"classes": ["a"]},
@@ -326,7 +328,7 @@ def test_a_damaged_mapping_is_refused(answers, tmp_path):
         {"notes": 7},
         {"updates": [1]},
     ):
-        file.write_text(json.dumps(content | change))
+        write_sealed(file, before | change)
         with pytest.raises(ReprogramError) as raised:
             AnswerMapping.load(tmp_path / "m")
         assert "\n" not in str(raised.value)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import reprogram.answers.write
+import sealed
 from reprogram.answers.fit import fit_files
 from reprogram.answers.shards import find_shards, read_blocks
 from reprogram.answers.write import write_logits
@@ -104,7 +105,7 @@ def test_a_kill_before_the_first_shard_is_whole_can_be_continued(frozen, data, t
     def killed(*_):
         raise Killed
 
-    for name in ("write_json", "write_shard"):  # at the first manifest, and at the first shard
+    for name in ("write_sealed", "write_shard"):  # at the first manifest, and at the first shard
         with monkeypatch.context() as patch:
             patch.setattr(reprogram.answers.write, name, killed)
             with pytest.raises(Killed):
@@ -123,11 +124,17 @@ def test_a_damaged_shard_is_not_fitted(frozen, data, tmp_path):
     with pytest.raises(ReprogramError, match=r"train-00000.npz' is not as it was written"):
         fit_files(tmp_path / "s", "blm")
     manifest = tmp_path / "s" / "manifest.json"
-    content = json.loads(manifest.read_text())
-    for change in ({"shards": 7}, {"source_labels": None}, {"classes": [1, 2]}):
-        manifest.write_text(json.dumps(content | change))
-        with pytest.raises(ReprogramError, match=r"manifest .* is damaged"):
+    whole = manifest.read_text()
+    shards = sealed.content(manifest)["shards"]
+    outside = {**shards, "../train-00000.npz": shards["train-00000.npz"]}
+    for change in ({"shards": 7}, {"source_labels": None}, {"classes": [1, 2]}, {"format": 1}, {"shards": outside}):
+        sealed.forge(manifest, **change)
+        with pytest.raises(ReprogramError, match=r"manifest .*; write the shards again with reprogram logits"):
             fit_files(tmp_path / "s", "blm")
+        manifest.write_text(whole)
+    manifest.write_text(whole.replace("disc", "dish"))
+    with pytest.raises(ReprogramError, match=r"manifest .*manifest.json' has changed since it was written"):
+        fit_files(tmp_path / "s", "blm")
 
 
 def test_log_probabilities_are_told_and_counted_as_such(data, tmp_path):

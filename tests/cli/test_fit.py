@@ -18,6 +18,7 @@ from conftest import draw_folder
 from reprogram.cli import fit as cli_fit
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import run_fit
+from sealed import without_times
 
 
 def test_fit_fills_the_run_folder(run):
@@ -63,13 +64,6 @@ def test_the_default_run_folder_is_new_each_time(shapes, tmp_path):
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
         f"{shapes.name}-none-rlm",
         f"{shapes.name}-none-rlm-2",
-    ]
-
-
-def without_times(path):
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    return [
-        {key: value for key, value in record.items() if key not in ("seconds", "images_per_second")} for record in records
     ]
 
 

@@ -1,14 +1,15 @@
 """The one artefact format: what is written is read again to the bit, and what is damaged or something else is refused."""
 
 import csv
-import json
 
 import pytest
 import torch
 from torch import nn
 
+import sealed
 from one_to_one import SOURCE
 from reprogram.errors import ReprogramError
+from reprogram.files import write_sealed
 from reprogram.mappings.artefact import FILES, load_mapping
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.mappings.registry import MAPPINGS
@@ -164,8 +165,8 @@ DAMAGE = {
 def test_a_damaged_description_is_one_sentence(case, tmp_path):
     estimated("blm").save(tmp_path / "mapping")
     path = tmp_path / "mapping" / "artefact.json"
-    content = {**json.loads(path.read_text()), **DAMAGE[case]}
-    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    content = {**sealed.content(path), **DAMAGE[case]}
+    write_sealed(path, {key: value for key, value in content.items() if value is not None})
     with pytest.raises(ReprogramError) as caught:
         Mapping.load(tmp_path / "mapping")
     assert "\n" not in str(caught.value)

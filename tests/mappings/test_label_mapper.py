@@ -1,7 +1,6 @@
 """LabelMapper as a scikit-learn classifier: its conformance checks, and what it adds to them."""
 
 import inspect
-import json
 import pickle
 
 import numpy as np
@@ -17,6 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 import reprogram
+import sealed
 from reprogram.errors import ReprogramError
 from reprogram.mappings.base import make_mapping
 from reprogram.mappings.label_mapper import LabelMapper, LabelMapperCV
@@ -511,6 +511,6 @@ def test_damaged_labels_are_one_sentence(case, tmp_path):
     logits, _ = drawn()
     LabelMapper("blm").fit(logits, np.arange(200) % 4).save(tmp_path / "mapper")
     path = tmp_path / "mapper" / "artefact.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "label_mapper": DAMAGE[case]}))
+    sealed.forge(path, label_mapper=DAMAGE[case])
     with pytest.raises(ReprogramError, match="do not fit together; make it again"):
         LabelMapper.load(tmp_path / "mapper")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sealed
 from command import here
 from conftest import draw_folder
 from reprogram.data.paper_sets import PAPER
@@ -138,7 +139,7 @@ def test_flag_file_and_python_mean_the_same_protocol(tmp_path):
     }
     for name, arguments in ways.items():
         here("fit", *arguments, "--out", tmp_path / "runs" / name, cwd=tmp_path)
-    stored = {name: json.loads((tmp_path / "runs" / name / "config.json").read_text()) for name in ways}
+    stored = {name: sealed.content(tmp_path / "runs" / name / "config.json") for name in ways}
     assert stored["flags"] == stored["file"] == stored["file and flag"]
     found = stored["flags"]
     assert (found["epochs"], found["lr"], found["batch_size"], found["val_fraction"]) == (200, 0.01, 256, 0)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import sealed
 from conftest import draw_folder
 from reprogram.errors import ReprogramError
 from reprogram.run.config import FitConfig
@@ -24,8 +25,7 @@ def configured(data, **more):
 
 
 def records(folder):
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{**json.loads(line), "seconds": 0, "images_per_second": 0} for line in lines]
+    return sealed.without_times(folder / "metrics.jsonl")
 
 
 def same_tensors(one, other, file):
@@ -171,8 +171,7 @@ def test_test_images_that_are_training_images_too_are_told(shapes, tmp_path):
 
 def test_a_run_that_was_updated_is_not_trained_on(finished, shapes, tmp_path):
     folder = shutil.copytree(finished, tmp_path / "run")
-    content = json.loads((folder / "artefact" / "artefact.json").read_text())
-    (folder / "artefact" / "artefact.json").write_text(json.dumps({**content, "updates": [{"remove": ["disc"]}]}))
+    sealed.forge(folder / "artefact" / "artefact.json", updates=[{"remove": ["disc"]}])
     with pytest.raises(ReprogramError, match="was changed by reprogram update, which training on would undo"):
         run_fit(configured(shapes), folder, resume=True)
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import sealed
 from command import SMALL, here
 from reprogram import ReprogramError, Reprogrammed, fit_data, load_data
 from reprogram.progress import Progress
@@ -31,16 +32,12 @@ def by_command(shapes, tmp_path_factory):
     return folder
 
 
-def without_times(text):
-    return [{**json.loads(line), "seconds": 0, "images_per_second": 0} for line in text.splitlines()]
-
-
 def test_it_equals_the_command_line_to_the_bit(by_command, shapes, tmp_path):
     """The same folder with `out`, and the same model without."""
     result = fit_data(shapes, out=tmp_path / "run", **SETTINGS)
     for name in ("config.json", "predictions.csv", "images.txt", "artefact/artefact.json", "artefact/labels.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (by_command / name).read_bytes(), name
-    metrics = [without_times((folder / "metrics.jsonl").read_text()) for folder in (tmp_path / "run", by_command)]
+    metrics = [sealed.without_times(folder / "metrics.jsonl") for folder in (tmp_path / "run", by_command)]
     assert metrics[0] == metrics[1]
     expected = load_file(by_command / "artefact" / "artefact.safetensors")
     quiet = fit_data(str(shapes), **SETTINGS)

@@ -107,7 +107,7 @@ def test_more_epochs_continue_the_records(tmp_path):
     assert all(torch.equal(tensor, longer.state_dict()[key]) for key, tensor in whole.state_dict().items())
 
 
-@pytest.mark.parametrize("damage", ["cut", "another kind", "no origin", "odd header", "a list"])
+@pytest.mark.parametrize("damage", ["cut", "another kind", "no origin", "odd header", "a list", "epochs", "records"])
 def test_a_damaged_checkpoint_is_one_sentence(checkpoint, tmp_path, damage):
     path, content = tmp_path / "state.safetensors", checkpoint.read_bytes()
     if damage == "cut":
@@ -116,12 +116,40 @@ def test_a_damaged_checkpoint_is_one_sentence(checkpoint, tmp_path, damage):
         path.write_text("not a safetensors file")
     else:
         tensors, header = read_tensors(checkpoint, "checkpoint")
-        write_tensors(
-            path, tensors, {"no origin": {}, "odd header": {**header, "optimizers": {}}, "a list": [header]}[damage]
-        )
+        records = header["records"]
+        forged = {
+            "no origin": {},
+            "odd header": {**header, "optimizers": {}},
+            "a list": [header],
+            "epochs": {**header, "records": [*records, records[0]]},
+            "records": {**header, "records": [{**records[0], "loss": "low"}]},
+        }
+        write_tensors(path, tensors, forged[damage])
     with pytest.raises(ReprogramError, match="checkpoint") as caught:
         fit(build("blm+", folds=0), small_data(), checkpoint=path, **FIT)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", ["missing", "NaN", "shape", "type", "more", "slot", "number"])
+def test_forged_tensors_of_a_checkpoint_are_one_sentence_and_change_nothing(checkpoint, tmp_path, damage):
+    tensors, header = read_tensors(checkpoint, "checkpoint")
+    theta, average = tensors["model/program.theta"], "optimizer/program/0/exp_avg"
+    assert average in tensors
+    forged = {
+        "missing": {key: value for key, value in tensors.items() if key != "selected/program.theta"},
+        "NaN": {**tensors, average: tensors[average] * torch.nan},
+        "shape": {**tensors, "model/program.theta": theta[:, 1:]},
+        "type": {**tensors, "model/program.theta": theta.double()},
+        "more": {**tensors, "model/x": theta.clone()},
+        "slot": {**tensors, "optimizer/program/0/step_size": theta.clone()},
+        "number": {**tensors, "optimizer/program/7/exp_avg": theta.clone()},
+    }[damage]
+    write_tensors(tmp_path / "state.safetensors", forged, header)
+    model = build("blm+", folds=0)
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    with pytest.raises(ReprogramError, match=r"checkpoint .*; take it from a backup, or start anew elsewhere$"):
+        fit(model, small_data(), checkpoint=tmp_path / "state.safetensors", **FIT)
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
 
 
 def test_training_images_leave_room_for_crops_and_others_do_not():

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,7 +30,7 @@ class _Manifest(BaseModel):
     format: int
     source_labels: list[str]
     classes: list[str]
-    shards: dict[str, _Shard]
+    shards: dict[Annotated[str, Field(pattern=r"^[^/\\]+$")], _Shard]
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:

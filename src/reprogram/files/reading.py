@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from reprogram.errors import ReprogramError, first_line
-from reprogram.files.seals import KEY, is_sealed, tensor_digest
+from reprogram.files.seals import HEADER, KEY, is_sealed, tensor_digest
 
 if TYPE_CHECKING:  # so that files can be looked for before torch is imported
     from torch import Tensor
@@ -124,11 +124,11 @@ def tensors_with_digest(path: Path, what: str, *, remedy: str = AGAIN) -> "tuple
 
         size = int.from_bytes(content[:8], "little")
         described = json.loads(content[8 : 8 + size])
-        metadata = described.get("__metadata__") or {}
-        tensors, text, digest = load(content), metadata["header"], metadata["sha256"]
+        digest, _, text = described["__metadata__"][HEADER].partition(" ")
+        tensors = load(content)
     except Exception as error:  # a file of another kind fails in many ways, all meaning the same to the caller
         raise ReprogramError(f"{name} is damaged or of another kind ({type(error).__name__}); {remedy}") from None
-    if not isinstance(text, str) or tensor_digest(tensors, text) != digest:
+    if tensor_digest(tensors, text) != digest:
         raise ReprogramError(f"{name} has changed since it was written (its SHA-256 differs); {remedy}")
     return tensors, parse_json(text, f"the header of {name} is not readable", remedy), digest
 

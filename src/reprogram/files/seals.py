@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KEY = "sha256"
+#: Where a safetensors file keeps its SHA-256 and what else it tells: one entry, because several have no fixed order.
+HEADER = "sha256 header"
 _DIGITS = 64
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from reprogram.errors import ReprogramError
 from reprogram.files.locks import held_by_another, locked
-from reprogram.files.seals import encoded, sealed_json, tensor_digest
+from reprogram.files.seals import HEADER, encoded, sealed_json, tensor_digest
 
 if TYPE_CHECKING:  # so that files can be looked for before torch is imported
     from torch import Tensor
@@ -66,7 +66,7 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", header: Any = Non
     plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     text = json.dumps(header, allow_nan=False)
     digest = tensor_digest(plain, text)
-    content = save(plain, metadata={"header": text, "sha256": digest})  # bytes, so that a full disk is an OSError
+    content = save(plain, metadata={HEADER: f"{digest} {text}"})  # bytes, so that a full disk is an OSError
     write_file(path, lambda temporary: temporary.write_bytes(content))
     return digest
 
