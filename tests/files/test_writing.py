@@ -12,6 +12,7 @@ from reprogram.errors import ReprogramError
 from reprogram.files import (
     claimed_folder,
     is_leftover,
+    locked,
     read_sealed,
     read_tensors,
     remove_leftovers,
@@ -102,6 +103,18 @@ def test_a_folder_that_was_moved_aside_comes_back(tmp_path, monkeypatch):
     assert names(tmp_path / "f") == ["a"]
     (tmp_path / "f").rename(tmp_path / ".replaced-f")
     write_folder(tmp_path / "f", lambda fresh: (fresh / "b").touch())
+    assert names(tmp_path) == ["f"]
+
+
+def test_reading_brings_a_place_in_order_but_not_under_somebody_who_writes(tmp_path):
+    write_folder(tmp_path / "f", lambda fresh: (fresh / "a").touch())
+    for name in (".unfinished-f-01", ".replaced-f"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".f.lock").touch()
+    with locked(tmp_path / ".f.lock", "it"):
+        settle_folder(tmp_path / "f")
+        assert names(tmp_path) == [".f.lock", ".replaced-f", ".unfinished-f-01", "f"]
+    settle_folder(tmp_path / "f")
     assert names(tmp_path) == ["f"]
 
 

@@ -13,6 +13,7 @@ from reprogram.answers.block import Block, make_block
 from reprogram.answers.labels import LabelSets, Rows
 from reprogram.answers.shards import Files, find_shards, read_blocks
 from reprogram.errors import ReprogramError
+from reprogram.files import settle_folder
 from reprogram.mappings.artefact import load_mapping
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.predictions import Predictions
@@ -194,6 +195,7 @@ class AnswerMapping:
 
 def check_new(folder: Path, replace: bool) -> None:
     """Raise if something stands where a mapping shall go, unless it may be replaced."""
+    settle_folder(folder)
     if not replace and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ReprogramError(
             f"{str(folder)!r} exists already; choose another folder, or add --replace (in Python: replace=True)"

@@ -100,6 +100,8 @@ def write_logits(
                 write_sealed(folder / MANIFEST, manifest)
             write_shard(folder / name, columns)
             manifest["shards"][name] = {"rows": len(columns["label"]), "sha256": sha256(folder / name)}
+            planned = {name: manifest["shards"].get(name) for name, _, _ in names}
+            manifest["shards"] = {name: facts for name, facts in planned.items() if facts is not None}
             write_sealed(folder / MANIFEST, manifest)
     return manifest
 

@@ -15,7 +15,7 @@ from reprogram.cli.commands import (
 )
 from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, unknown
-from reprogram.files import read_json, read_sealed
+from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.run.config import GIVEN, OWNERS, FitConfig
 from reprogram.run.paths import located
@@ -124,7 +124,9 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
     command, settings = read(MapCommand, own), {name: value for name, value in given.items() if name not in own}
     if not command.files:
         raise ReprogramError("no shard was given; write reprogram map 'shards/*.npz', or reprogram map predict MAPPING FILE")
-    if Path(command.out).expanduser().exists() and not command.replace:
+    out = Path(command.out).expanduser()
+    settle_folder(out)
+    if out.exists() and not command.replace:
         raise ReprogramError(f"{command.out!r} exists already; choose another --out, or add --replace")
     if command.mapping == AUTO:
         for name, value in settings.items():

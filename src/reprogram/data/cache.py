@@ -24,7 +24,7 @@ from torch import Tensor
 
 from reprogram.data.dataset import Outcome, Split
 from reprogram.errors import ReprogramError, first_line
-from reprogram.files import locked, read_sealed, write_sealed
+from reprogram.files import locked, read_sealed, remove_abandoned, write_sealed
 from reprogram.images.pictures import Interpolation
 from reprogram.progress import Progress, Sized
 
@@ -68,11 +68,13 @@ def decode_through(
         OSError: the folder cannot be written to, or has no room.
     """
     key, shape = _key(split, size, interpolation), (len(split), 3, size, size)
-    found = _open(folder, key, shape)
-    if found is None:
+    found, lock = _open(folder, key, shape), folder / f".{key}.lock"
+    if found is not None:
+        remove_abandoned(lock)  # its process had done its work when it was killed
+    else:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(
-            folder / f".{key}.lock",
+            lock,
             f"the cache {str(folder)!r}",
             wait=_PATIENCE,
             on_wait=lambda: progress.say("waiting for another process that decodes the same images"),

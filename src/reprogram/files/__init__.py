@@ -4,7 +4,7 @@
 SHA-256 to what is written, and `reading` checks it, and the form, before anybody relies on it.
 """
 
-from reprogram.files.locks import locked
+from reprogram.files.locks import locked, remove_abandoned
 from reprogram.files.reading import (
     fitting,
     parse_json,
@@ -42,6 +42,7 @@ __all__ = [
     "read_json",
     "read_sealed",
     "read_tensors",
+    "remove_abandoned",
     "remove_leftovers",
     "sealed_json",
     "sealed_line",

@@ -51,6 +51,17 @@ def locked(
         os.close(descriptor)
 
 
+def remove_abandoned(path: Path) -> None:
+    """Remove a lock file, or a file that is locked while it is written, if its process has ended without doing so."""
+    with suppress(OSError):  # not there, or another process was faster
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            if not held_by_another(descriptor):
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+
 def _acquire(path: Path, what: str, remedy: str, wait: float, on_wait: Callable[[], object] | None) -> int:
     until = time.monotonic() + wait
     while True:

@@ -6,17 +6,18 @@ process had begun is removed by the next one that writes there.
 
 import ctypes
 import errno
+import json
 import os
 import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reprogram.errors import ReprogramError
-from reprogram.files.locks import held_by_another, locked
+from reprogram.files.locks import held_by_another, locked, remove_abandoned
 from reprogram.files.seals import HEADER, encoded, sealed_json, tensor_digest
 
 if TYPE_CHECKING:  # so that files can be looked for before torch is imported
@@ -59,8 +60,6 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", header: Any = Non
         tensors: by name; any device.
         header: any JSON value that belongs to the tensors.
     """
-    import json
-
     from safetensors.torch import save
 
     plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
@@ -76,7 +75,7 @@ def write_file(path: Path, write: Callable[[Path], Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     stem = _stem(path)
     for leftover in path.parent.glob(f"{_escaped(stem)}*.tmp"):
-        _remove_if_abandoned(leftover)
+        remove_abandoned(leftover)
     temporary, descriptor = _new_temporary(path.parent, stem)
     try:
         write(temporary)
@@ -97,10 +96,8 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     old one back after a kill in between.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _saving(path):
+    with _saving(path, _PATIENCE):
         _settle(path)
-        for leftover in path.parent.glob(f"{_FOLDER_PREFIX}{_escaped(path.name)}-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
         fresh = path.with_name(f"{_FOLDER_PREFIX}{path.name}-{secrets.token_hex(4)}")
         fresh.mkdir()
         try:
@@ -116,10 +113,15 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def settle_folder(path: Path) -> None:
-    """Put back a folder that a killed process had moved aside to replace it."""
-    if not path.exists() and _replaced(path).is_dir():
-        with _saving(path):
-            _settle(path)
+    """Bring the place of a folder in order if a process was killed there.
+
+    The folder is put back if that had moved it aside to replace it, and leftovers are removed. Nothing is done while
+    another process is saving there.
+    """
+    if not (_lock(path).exists() or _replaced(path).exists() or any(_unfinished(path))):
+        return
+    with suppress(OSError, ReprogramError), _saving(path, 0.0 if path.exists() else _PATIENCE):
+        _settle(path)
 
 
 def is_leftover(path: Path) -> bool:
@@ -129,17 +131,17 @@ def is_leftover(path: Path) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes had begun to write in a folder and below it; the folder is locked by the caller."""
+    """Remove what killed processes had begun to write in a folder and below it; its owner calls this while it is locked."""
     for path in folder.rglob(".*"):
         if path.name.endswith(".tmp") and path.is_file():
-            _remove_if_abandoned(path)
+            remove_abandoned(path)
         elif path.name.startswith(_FOLDER_PREFIX) and path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         elif path.name.startswith(_REPLACED_PREFIX) and path.is_dir():
             settle_folder(path.with_name(path.name.removeprefix(_REPLACED_PREFIX)))
             shutil.rmtree(path, ignore_errors=True)
-        elif path.name.endswith(".lock") and path.parent != folder and path.is_file():
-            _remove_if_abandoned(path)
+        elif path.name.endswith(".lock") and path.is_file():
+            remove_abandoned(path)
 
 
 @contextmanager
@@ -202,19 +204,17 @@ def _new_temporary(folder: Path, stem: str) -> tuple[Path, int]:
         os.close(descriptor)
 
 
-def _remove_if_abandoned(path: Path) -> None:
-    with suppress(OSError):  # another process was faster
-        descriptor = os.open(path, os.O_RDWR)
-        try:
-            if not held_by_another(descriptor):
-                path.unlink()
-        finally:
-            os.close(descriptor)
+def _lock(path: Path) -> Path:
+    return path.with_name(f".{path.name[:_STEM]}.lock")
 
 
-def _saving(path: Path) -> Any:
+def _saving(path: Path, wait: float) -> AbstractContextManager[None]:
     """The lock of everyone who replaces this folder; each holds it for a moment only."""
-    return locked(path.with_name(f".{path.name[:_STEM]}.lock"), f"folder {str(path)!r}", wait=_PATIENCE)
+    return locked(_lock(path), f"folder {str(path)!r}", wait=wait)
+
+
+def _unfinished(path: Path) -> Iterator[Path]:
+    return path.parent.glob(f"{_FOLDER_PREFIX}{_escaped(path.name)}-*")
 
 
 def _replaced(path: Path) -> Path:
@@ -223,12 +223,10 @@ def _replaced(path: Path) -> Path:
 
 def _settle(path: Path) -> None:
     aside = _replaced(path)
-    if not aside.is_dir():
-        return
-    if path.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-    else:
+    if aside.is_dir() and not path.exists():
         aside.replace(path)
+    for leftover in (aside, *_unfinished(path)):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _replace_by_two_steps(fresh: Path, path: Path) -> None:

@@ -111,7 +111,7 @@ def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, p
         progress.say(f"note: {note}")
 
     def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
-        write_text(folder / "metrics.jsonl", "".join(map(sealed_line, records)))
+        _write_metrics(folder, records)
         progress.say(epoch_line(records[-1], epochs))
 
     result = fit(
@@ -124,6 +124,7 @@ def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, p
         on_epoch=on_epoch,
     )
     result = replace(result, skipped=prepared.skipped)
+    _write_metrics(folder, result.records)  # a kill may have come between the last checkpoint and its line
     model.save(folder / "artefact")
     write_text(folder / "predictions.csv", predictions_csv(result.test))
     files = {"predictions.csv": sha256(folder / "predictions.csv")}
@@ -146,6 +147,10 @@ class _Stored(BaseModel):
     """What a stored configuration has beside its settings."""
 
     given: dict[str, Any]
+
+
+def _write_metrics(folder: Path, records: list[dict[str, Any]]) -> None:
+    write_text(folder / "metrics.jsonl", "".join(map(sealed_line, records)))
 
 
 def _write_config(folder: Path, config: FitConfig, given: dict[str, Any]) -> None:

@@ -71,7 +71,8 @@ def _check(path: Path, what: str, look: Callable[..., Any], *given: Any) -> Chec
     try:
         look(*given)
     except ReprogramError as error:
-        return Checked(path, what, str(error))
+        told = str(error)
+        return Checked(path, what, told if path.name in told else f"{str(path)!r} cannot be used: {told}")
     except OSError as error:
         return Checked(path, what, f"{str(path)!r} cannot be read ({error.strerror}); check its permissions")
     return Checked(path, what, None)
@@ -206,5 +207,7 @@ def _of_file(path: Path) -> Iterator[Checked]:
 
 
 def _is_ours(path: Path) -> bool:
+    if path.name in ("config.json", "environment.json", "selection.json", "result.json"):
+        return True
     content = read_json(path, "file")
     return isinstance(content, dict) and (KEY in content or content.get("kind") == KIND)

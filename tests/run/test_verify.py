@@ -1,0 +1,99 @@
+import shutil
+
+import pytest
+
+import sealed
+from command import SMALL, here
+from reprogram.errors import ReprogramError
+from reprogram.run.verify import verify
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Everything that the commands write: a run, shards, a mapping, a cache."""
+    from conftest import draw_folder
+
+    root = tmp_path_factory.mktemp("made")
+    data = draw_folder(root / "set", per_class=8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REPROGRAM_CACHE", str(root / "cache"))
+        here("fit", data, *SMALL, "--epochs", 2, "--mapping", "auto", "--out", root / "runs" / "one")
+        here("logits", *SMALL[:5], "--data", data, "--shard-size", 16, "--out", root / "shards")
+        here("map", root / "shards", "--out", root / "mapping")
+    return root
+
+
+@pytest.fixture
+def place(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "made")
+
+
+def problems(path):
+    return [checked.problem for checked in verify(path) if checked.problem is not None]
+
+
+def files(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("name", ["runs", "runs/one", "runs/one/artefact", "shards", "mapping", "cache"])
+def test_what_was_written_is_as_it_was(made, name):
+    assert problems(made / name) == []
+
+
+def test_every_file_of_ours_is_looked_at_and_every_change_is_noticed(place):
+    """A flipped bit in the middle of each file, as a whole folder and as the one file."""
+    for name in ("runs/one", "shards", "mapping", "cache"):
+        for file in files(place / name):
+            path = place / name / file
+            content = bytearray(path.read_bytes())
+            content[len(content) // 2] ^= 4
+            before = path.read_bytes()
+            path.write_bytes(content)
+            found = problems(place / name)
+            assert found, path
+            assert path.name in found[0] or path.parent.name in found[0]
+            assert "; " in found[0]
+            assert problems(path), path
+            path.write_bytes(before)
+        assert problems(place / name) == []
+
+
+def test_missing_parts_are_noticed(place):
+    run = place / "runs" / "one"
+    for name in ("predictions.csv", "artefact/labels.csv", "artefact/artefact.safetensors", "result.json", "config.json"):
+        content = (run / name).read_bytes()
+        (run / name).unlink()
+        assert problems(run), name
+        (run / name).write_bytes(content)
+    next((place / "shards").glob("*.npz")).unlink()
+    assert problems(place / "shards")
+
+
+def test_files_of_two_runs_do_not_fit_together(place):
+    mapping, other = place / "mapping", place / "runs" / "one" / "artefact"
+    shutil.copy(other / "artefact.safetensors", mapping)
+    assert "do not fit together" in problems(mapping)[0]
+
+
+def test_what_is_not_ours_cannot_be_verified(place, tmp_path):
+    (tmp_path / "text.csv").write_text("a,b\n")
+    (tmp_path / "x.json").write_text("{}")
+    for path in (place / "set", tmp_path / "text.csv", tmp_path / "x.json"):
+        with pytest.raises(ReprogramError, match="holds nothing that reprogram writes"):
+            verify(path)
+    with pytest.raises(ReprogramError, match="does not exist"):
+        verify(tmp_path / "nowhere")
+
+
+def test_the_command_tells_and_its_exit_code_too(place):
+    done = here("verify", place / "runs")
+    assert "ok   checkpoint" in done.stdout
+    assert "are as they were written" in done.stdout
+    sealed.forge(place / "runs" / "one" / "config.json", epochs="many")
+    (place / "runs" / "one" / "predictions.csv").write_text("")
+    done = here("verify", place / "runs" / "one", check=False)
+    assert done.returncode == 2
+    assert done.stdout.count("BAD") == 2
+    assert done.stderr.startswith("reprogram: ")
+    assert done.stderr.endswith("(2 of 9 are damaged; see above)\n")
