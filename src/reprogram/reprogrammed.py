@@ -4,13 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from reprogram.acceleration.accelerate import Accelerated, accelerate
 from reprogram.errors import ReprogramError, first_line
 from reprogram.files import fitting
+from reprogram.files.reading import AGAIN, check_schema
 from reprogram.images.batches import batches_of
-from reprogram.mappings.artefact import artefact_folder, described_mapping, read_artefact, unfit, write_artefact
+from reprogram.mappings.artefact import artefact_folder, described_mapping, read_artefact, write_artefact
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.explain import Explanation, TextEncoder
 from reprogram.mappings.predictions import Predictions
@@ -155,7 +157,8 @@ class Reprogrammed(nn.Module):
         content, tensors = read_artefact(path)
         if "frozen" not in content or "program" not in content:
             raise ReprogramError(f"{str(path)!r} is a mapping without a model; load it with reprogram.Mapping.load")
-        source = content["frozen"] if isinstance(content["frozen"], dict) else {}
+        check_schema(content, f"artefact {str(path)!r}", _Parts, AGAIN)
+        source = content["frozen"]
         spec = {name: value for name, value in source.items() if name not in ("fingerprint", "normalisation")}
         expected = str(source.get("fingerprint"))
         own = frozen is not None
@@ -188,13 +191,44 @@ class Reprogrammed(nn.Module):
         return model
 
 
-def _described_program(description: Any, tensors: dict[str, Tensor], path: Path) -> Program:
+class _Part(BaseModel):
+    """A part of an artefact; what else is said of it belongs to its kind."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _StoredProgram(_Part):
+    name: str
+    canvas: int = Field(ge=1, le=2**20)
+
+
+class _Normalisation(_Part):
+    mean: list[float] = Field(min_length=3, max_length=3)
+    std: list[float] = Field(min_length=3, max_length=3)
+
+
+class _StoredSource(_Part):
+    name: str | None = None
+    pretrained: bool = True
+    weights: str | None = None
+    seed: int = Field(0, ge=0, lt=2**63)
+    classes: list[str] | None = None
+    fingerprint: str
+    normalisation: _Normalisation
+
+
+class _Parts(_Part):
+    """What an artefact with a model says of it."""
+
+    program: _StoredProgram
+    frozen: _StoredSource
+
+
+def _described_program(description: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> Program:
     """The program of an artefact, unless it would take more memory than what is stored of it justifies."""
-    if not isinstance(description, dict):
-        raise unfit(path)
-    canvas = description.get("canvas")
+    canvas = description["canvas"]
     stored = sum(tensor.numel() for tensor in tensors.values())
-    if isinstance(canvas, int) and canvas > _ANY_CANVAS and 3 * canvas**2 > 4 * stored:
+    if canvas > _ANY_CANVAS and 3 * canvas**2 > 4 * stored:
         raise ReprogramError(
             f"artefact {str(path)!r} has a canvas of {canvas}, but its tensors hold only {stored:,} numbers; make it again"
         )

@@ -1,31 +1,18 @@
 import os
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
+from holding import held
 from reprogram.errors import ReprogramError
 from reprogram.files import locked
-
-HOLD = """
-import sys, time, pathlib
-from reprogram.files import locked
-with locked(pathlib.Path(sys.argv[1]), "it"):
-    print("held", flush=True)
-    time.sleep(60)
-"""
 
 
 @pytest.fixture
 def holder(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path / ".lock"], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    with held(tmp_path / ".lock") as process:
+        yield process
 
 
 def test_a_lock_leaves_nothing_behind(tmp_path):

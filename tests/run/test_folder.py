@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import shutil
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
@@ -11,10 +13,14 @@ import torch
 from safetensors.torch import load_file
 
 import sealed
+from command import SMALL, here
 from conftest import draw_folder
+from holding import held
 from reprogram.errors import ReprogramError
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import environment, epoch_line, predictions_csv, run_fit, seen_images, stored_config
+from reprogram.run.update import update_run
+from reprogram.run.verify import verify
 from reprogram.training.evaluation import Evaluation
 
 BASE = {"model": "timm:test_resnet", "pretrained": False, "canvas": 32, "batch_size": 16, "mapping": "blm"}
@@ -181,3 +187,51 @@ def test_files_have_the_permissions_of_new_files(finished):
     plain.write_text("")
     modes = {path.stat().st_mode for path in finished.rglob("*") if path.is_file()}
     assert modes == {plain.stat().st_mode}
+
+
+def test_two_processes_never_fill_one_folder(shapes, tmp_path):
+    """Both begin at the same moment with different seeds: one is refused, and the folder is that of the other."""
+    command = ["fit", str(shapes), *SMALL, "--epochs", "3", "--mapping", "blm", "--out", str(tmp_path / "run")]
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "reprogram", *command, "--seed", str(seed)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for seed in (1, 2)
+    ]
+    told = [process.communicate(timeout=300) for process in both]
+    codes = [process.returncode for process in both]
+    assert sorted(codes) == [0, 2], told
+    winner = codes.index(0)
+    assert ("is in use by process" in told[1 - winner][1]) or ("already holds a run" in told[1 - winner][1])
+    assert stored_config(tmp_path / "run").seed == winner + 1
+    assert all(checked.problem is None for checked in verify(tmp_path / "run"))
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
+def test_a_run_that_is_in_use_is_refused_and_that_of_a_dead_process_is_not(finished, shapes, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    with held(folder / ".lock") as holder:
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        with pytest.raises(ReprogramError, match=rf"run' is in use by process {holder.pid}; wait until that has ended"):
+            run_fit(configured(shapes, epochs=5), folder, resume=True)
+        with pytest.raises(ReprogramError, match="is in use by process"):
+            update_run(folder, remove=["disc"])
+        assert before == {path: path.read_bytes() for path in before}
+    assert (folder / ".lock").exists()
+    run_fit(configured(shapes), folder, resume=True)
+    assert not (folder / ".lock").exists()
+
+
+def test_resume_begins_a_run_that_is_not_there_if_it_is_told_what_to_train_on(shapes, tmp_path):
+    """So that one command line begins, continues and finishes a run, as often as it is stopped."""
+    flags = (*SMALL, "--epochs", 1, "--mapping", "blm", "--out", tmp_path / "run", "--resume")
+    done = here("fit", *flags, check=False)
+    assert done.returncode == 2
+    assert "holds no run to resume; check the path, or say with --data" in done.stderr
+    here("fit", shapes, *flags)
+    before = (tmp_path / "run" / "result.json").read_bytes()
+    here("fit", shapes, *flags)
+    assert (tmp_path / "run" / "result.json").read_bytes() == before

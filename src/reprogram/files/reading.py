@@ -108,7 +108,7 @@ def check_schema(content: Any, what: str, schema: type[BaseModel] | None, remedy
 
 
 def read_tensors(path: Path, what: str, *, remedy: str = AGAIN) -> "tuple[dict[str, Tensor], Any]":
-    """Read what `write_tensors` wrote: the tensors and the header, whose SHA-256 is checked.
+    """Read what `write_tensors` wrote: the tensors, which are finite, and the header; their SHA-256 is checked.
 
     The memory that it takes is that of the file: what a header declares beyond it is refused.
     """
@@ -130,13 +130,16 @@ def tensors_with_digest(path: Path, what: str, *, remedy: str = AGAIN) -> "tuple
         raise ReprogramError(f"{name} is damaged or of another kind ({type(error).__name__}); {remedy}") from None
     if tensor_digest(tensors, text) != digest:
         raise ReprogramError(f"{name} has changed since it was written (its SHA-256 differs); {remedy}")
+    for key, tensor in tensors.items():
+        if (tensor.is_floating_point() or tensor.is_complex()) and not bool(tensor.isfinite().all()):
+            raise ReprogramError(f"the tensor {key!r} of {name} holds NaN or infinity; {remedy}")
     return tensors, parse_json(text, f"the header of {name} is not readable", remedy), digest
 
 
 def fitting(
     tensors: "Mapping[str, Tensor]", like: "Mapping[str, Tensor]", what: str, remedy: str = AGAIN
 ) -> "dict[str, Tensor]":
-    """The same tensors, if they have the names, shapes and types of others and are finite.
+    """The same tensors, if they have the names, shapes and types of others.
 
     Raises:
         ReprogramError: the first one that differs.
@@ -151,8 +154,6 @@ def fitting(
                 f"the tensor {name!r} of {what} is {_described(tensor)}, but {_described(expected)} is expected, so its "
                 f"parts do not fit together; {remedy}"
             )
-        if (tensor.is_floating_point() or tensor.is_complex()) and not bool(tensor.isfinite().all()):
-            raise ReprogramError(f"the tensor {name!r} of {what} holds NaN or infinity; {remedy}")
     return dict(tensors)
 
 
