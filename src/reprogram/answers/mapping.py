@@ -13,8 +13,7 @@ from reprogram.answers.block import Block, make_block
 from reprogram.answers.labels import LabelSets, Rows
 from reprogram.answers.shards import Files, find_shards, read_blocks
 from reprogram.errors import ReprogramError
-from reprogram.files import settle_folder
-from reprogram.mappings.artefact import load_mapping
+from reprogram.mappings.artefact import check_new, load_mapping, save_mapping
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.predictions import Predictions
 from reprogram.scores import Score
@@ -160,7 +159,7 @@ class AnswerMapping:
             "notes": list(self.notes),
             "updates": list(self.updates),
         }
-        self.mapping.save(path, **sections)
+        save_mapping(self.mapping, path, sections, replace=replace)
 
     @classmethod
     def load(cls, folder: str | Path) -> "AnswerMapping":
@@ -191,15 +190,6 @@ class AnswerMapping:
             )
         except (TypeError, ValueError, KeyError, AttributeError):
             raise ReprogramError(f"the parts of artefact {str(path)!r} do not fit together; make it again") from None
-
-
-def check_new(folder: Path, replace: bool) -> None:
-    """Raise if something stands where a mapping shall go, unless it may be replaced."""
-    settle_folder(folder)
-    if not replace and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ReprogramError(
-            f"{str(folder)!r} exists already; choose another folder, or add --replace (in Python: replace=True)"
-        )
 
 
 def _block_of(answers: Answers, k_source: int) -> Block:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reprogram.answers.fit import fit_files, shared_note
-from reprogram.answers.mapping import AnswerMapping, ClassifiedBlock, check_new
+from reprogram.answers.mapping import AnswerMapping, ClassifiedBlock
 from reprogram.answers.parallel import Workers
 from reprogram.answers.predictions import check_suffix, write_csv, write_predictions
 from reprogram.answers.shards import find_shards
@@ -20,6 +20,7 @@ from reprogram.data.dataset import DataSet
 from reprogram.data.decode import Decoding
 from reprogram.data.load import load_data
 from reprogram.errors import ReprogramError
+from reprogram.mappings.artefact import check_new
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.names import read_names
 from reprogram.progress import Progress, for_stream

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from reprogram.answers.mapping import AnswerMapping, check_new
+from reprogram.answers.mapping import AnswerMapping
 from reprogram.answers.update import Change, update_mapping
 from reprogram.cli.commands import UpdateCommand
 from reprogram.cli.text import show_table
 from reprogram.errors import ReprogramError
-from reprogram.mappings.artefact import artefact_folder, changing, read_description
+from reprogram.mappings.artefact import artefact_folder, changing, check_new, read_description
 from reprogram.progress import Progress, for_stream
 from reprogram.run.update import update_run
 

@@ -8,6 +8,8 @@ they are opened; what is cut short, damaged or of another kind is built again. O
 
 import errno
 import hashlib
+import io
+import math
 import os
 import secrets
 import time
@@ -19,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from reprogram.data.dataset import Outcome, Split
@@ -100,22 +102,23 @@ def _build(
     folder: Path, key: str, split: Split, size: int, interpolation: Interpolation, processes: int, progress: Progress
 ) -> None:
     _remove_abandoned(folder, key)
-    count, pixel_file = len(split), folder / f".{key}-{secrets.token_hex(4)}.npy.tmp"
+    count, shape, pixel_file = len(split), (len(split), 3, size, size), folder / f".{key}-{secrets.token_hex(4)}.npy.tmp"
     try:
-        _reserve(pixel_file, (count, 3, size, size))
+        _reserve(pixel_file, shape)
         chunks = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
         if processes > 1 and split.cheap_to_send and count >= _WORTH_PROCESSES:
-            jobs = [(split, pixel_file, interpolation, chunk) for chunk in chunks]
+            jobs = [(split, pixel_file, shape, interpolation, chunk) for chunk in chunks]
             outcome = Outcome({}, {})
             with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
                 for part in progress.track(Sized(pool.map(_fill_chunk, jobs), len(jobs)), "decoding images"):
                     outcome.failures.update(part.failures)
                     outcome.fingerprints.update(part.fingerprints)
         else:
-            outcome = split.decode_into(_map(pixel_file, "r+"), range(count), interpolation, progress)
+            outcome = split.decode_into(_map(pixel_file, "r+", shape), range(count), interpolation, progress)
         facts = {
             "key": key,
-            "pixels": _digests(_map(pixel_file, "r+")),
+            "shape": list(shape),
+            "pixels": _digests(_map(pixel_file, "r+", shape)),
             "bad": {str(place): text for place, text in outcome.failures.items()},
             "fingerprints": list(outcome.fingerprints.values()),
         }
@@ -127,25 +130,24 @@ def _build(
         pixel_file.unlink(missing_ok=True)
 
 
-def _fill_chunk(job: tuple[Split, Path, Interpolation, range]) -> Outcome:
-    split, path, interpolation, chunk = job
-    return split.decode_into(_map(path, "r+"), chunk, interpolation)
+def _fill_chunk(job: tuple[Split, Path, tuple[int, ...], Interpolation, range]) -> Outcome:
+    split, path, shape, interpolation, chunk = job
+    return split.decode_into(_map(path, "r+", shape), chunk, interpolation)
 
 
 def _reserve(path: Path, shape: tuple[int, ...]) -> None:
     """Write an array's header and reserve its room: a mapped file that outgrows the disk ends the process without a word."""
     with path.open("wb") as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
+        file.write(_header(shape))
         file.flush()
-        start, length = file.tell(), int(np.prod(shape, dtype=np.int64))
+        start, length = file.tell(), math.prod(shape)
         try:
             os.posix_fallocate(file.fileno(), start, max(1, length))
         except (AttributeError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in _UNSUPPORTED:
                 raise OSError(error.errno, error.strerror, str(path.parent)) from None
-            for written in range(0, length, len(_ZEROS)):  # no such call here: room is what can be written
-                file.write(_ZEROS[: length - written])
+            for written in range(0, max(1, length), len(_ZEROS)):  # no such call here: room is what can be written
+                file.write(_ZEROS[: max(1, length) - written])
 
 
 def _open(folder: Path, key: str, shape: tuple[int, ...]) -> Decoded | None:
@@ -159,9 +161,11 @@ def _open(folder: Path, key: str, shape: tuple[int, ...]) -> Decoded | None:
 class _Facts(BaseModel):
     """What a cache tells of its pixels."""
 
+    model_config = ConfigDict(strict=True)
     key: str
+    shape: tuple[int, int, int, int] = Field(strict=False)
     pixels: list[str]
-    bad: dict[int, str]
+    bad: dict[str, str]
     fingerprints: list[str]
 
 
@@ -170,20 +174,35 @@ def check_cached(folder: Path, key: str, shape: tuple[int, ...] | None = None) -
     remedy = "remove it: it is made again when it is needed"
     facts = _Facts.model_validate(read_sealed(folder / f"{key}.json", "cache", _Facts, remedy=remedy))
     file = folder / f"{key}.npy"
+    failures = {int(place): text for place, text in facts.bad.items() if place.isdecimal() and len(place) < 16}
+    sound = facts.key == key and shape in (None, facts.shape) and min(facts.shape) >= 0
+    if not sound or {*facts.bad} != {*map(str, failures)} or not {*failures} <= {*range(len(facts.fingerprints))}:
+        raise ReprogramError(f"the parts of cache {str(file)!r} do not fit together; {remedy}")
     try:
-        pixels = _map(file, "c")  # copy-on-write: nobody can change the file
-    except (OSError, ValueError, TypeError, SyntaxError, EOFError, OverflowError) as error:
+        pixels = _map(file, "c", facts.shape)  # copy-on-write: nobody can change the file
+    except (OSError, ValueError) as error:
         raise ReprogramError(f"cache {str(file)!r} is damaged ({first_line(error)}); {remedy}") from None
-    sound = facts.key == key and (shape is None or tuple(pixels.shape) == shape) and len(facts.fingerprints) == len(pixels)
-    if not sound or not all(0 <= place < len(pixels) for place in facts.bad) or facts.pixels != _digests(pixels):
+    if len(facts.fingerprints) != len(pixels) or facts.pixels != _digests(pixels):
         raise ReprogramError(f"cache {str(file)!r} has changed since it was written (its SHA-256 differs); {remedy}")
-    return Decoded(pixels, facts.bad, facts.fingerprints)
+    return Decoded(pixels, failures, facts.fingerprints)
 
 
-def _map(path: Path, mode: Literal["r+", "c"]) -> Tensor:
-    array: np.memmap[Any, Any] = np.lib.format.open_memmap(path, mode=mode)
-    if array.dtype != np.uint8 or array.ndim != 4 or not array.flags.c_contiguous:
-        raise ValueError(f"{path} holds no pixels")
+def _header(shape: tuple[int, ...]) -> bytes:
+    """How an array file of such pixels begins."""
+    text = io.BytesIO()
+    np.lib.format.write_array_header_1_0(text, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return text.getvalue()
+
+
+def _map(path: Path, mode: Literal["r+", "c"], shape: tuple[int, ...]) -> Tensor:
+    """The pixels of a file that begins as it should and is as long as it should be: no header has to be understood."""
+    header, length = _header(shape), math.prod(shape)
+    with path.open("rb") as file:
+        if file.read(len(header)) != header or os.fstat(file.fileno()).st_size != len(header) + max(1, length):
+            raise ValueError(f"it does not hold pixels of shape {shape}")
+    if not length:
+        return torch.zeros(shape, dtype=torch.uint8)
+    array: np.memmap[Any, Any] = np.memmap(path, np.uint8, mode, len(header), shape)
     return torch.from_numpy(array)
 
 

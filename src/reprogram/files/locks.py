@@ -65,7 +65,7 @@ def remove_abandoned(path: Path) -> None:
 def _acquire(path: Path, what: str, remedy: str, wait: float, on_wait: Callable[[], object] | None) -> int:
     until = time.monotonic() + wait
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        descriptor, held = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), True
         try:
             held = held_by_another(descriptor)
             if not held and _still_there(descriptor, path):
@@ -74,6 +74,9 @@ def _acquire(path: Path, what: str, remedy: str, wait: float, on_wait: Callable[
                 return descriptor
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() if held else ""
         except BaseException:
+            if not held:
+                with suppress(OSError):
+                    path.unlink()  # ours, and no room to say so
             os.close(descriptor)
             raise
         os.close(descriptor)

@@ -89,15 +89,18 @@ def write_file(path: Path, write: Callable[[Path], Any]) -> None:
         os.close(descriptor)
 
 
-def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+def write_folder(path: Path, fill: Callable[[Path], None], check: Callable[[], object] | None = None) -> None:
     """Replace a folder: `fill` writes into a new one beside it, which takes its place only when it is complete.
 
+    `check` raises if what stands there must not be replaced; nobody can put something else there after it.
     Where the system can exchange two folders, there is no moment without one of them; elsewhere `settle_folder` puts the
     old one back after a kill in between.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _saving(path, _PATIENCE):
         _settle(path)
+        if check is not None:
+            check()
         fresh = path.with_name(f"{_FOLDER_PREFIX}{path.name}-{secrets.token_hex(4)}")
         fresh.mkdir()
         try:

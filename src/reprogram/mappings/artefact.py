@@ -40,6 +40,15 @@ _PREFIX = "mapping."
 _SPARE = 2**26  # bytes that a description may ask for beyond what its tensors hold
 
 
+def check_new(folder: Path, replace: bool) -> None:
+    """Raise if something stands where a mapping shall go, unless it may be replaced."""
+    settle_folder(folder)
+    if not replace and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ReprogramError(
+            f"{str(folder)!r} exists already; choose another folder, or add --replace (in Python: replace=True)"
+        )
+
+
 def check_free(folder: Path) -> None:
     """Raise unless an artefact may be written there: nothing stands there, or an artefact that can be replaced."""
     if folder.exists() and not (
@@ -48,7 +57,9 @@ def check_free(folder: Path) -> None:
         raise ReprogramError(f"{str(folder)!r} exists and is not an artefact; save to a folder that does not exist yet")
 
 
-def write_artefact(folder: Path, mapping: Mapping, sections: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+def write_artefact(
+    folder: Path, mapping: Mapping, sections: dict[str, Any], tensors: dict[str, Tensor], *, replace: bool = True
+) -> None:
     """Write an artefact in one step.
 
     Args:
@@ -56,6 +67,7 @@ def write_artefact(folder: Path, mapping: Mapping, sections: dict[str, Any], ten
         mapping: its label sets and settings go into the JSON file.
         sections: what else goes there, as plain JSON values.
         tensors: what goes into the safetensors file, the mapping's tensors among them under `mapping.`.
+        replace: whether an artefact that stands there may be replaced.
     """
     folder = folder.expanduser()
     check_free(folder)
@@ -75,7 +87,11 @@ def write_artefact(folder: Path, mapping: Mapping, sections: dict[str, Any], ten
         }
         write_sealed(fresh / FILES[0], content)
 
-    write_folder(folder, fill)
+    def check() -> None:
+        check_new(folder, replace)
+        check_free(folder)
+
+    write_folder(folder, fill, check)
 
 
 def read_artefact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -137,10 +153,10 @@ def changing(folder: Path, out: Path | None = None) -> Iterator[None]:
         yield
 
 
-def save_mapping(mapping: Mapping, folder: Path, sections: dict[str, Any]) -> None:
+def save_mapping(mapping: Mapping, folder: Path, sections: dict[str, Any], *, replace: bool = True) -> None:
     """Write a mapping without a model."""
     tensors = {f"{_PREFIX}{key}": tensor for key, tensor in mapping.state_dict().items()}
-    write_artefact(folder, mapping, sections, tensors)
+    write_artefact(folder, mapping, sections, tensors, replace=replace)
 
 
 def load_mapping(folder: Path) -> tuple[Mapping, dict[str, Any]]:
@@ -159,7 +175,7 @@ def load_mapping(folder: Path) -> tuple[Mapping, dict[str, Any]]:
 class _Named(Settings):
     """What every mapping's description has beside the settings of its family."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", strict=True)
     name: str
     seed: int = 0
     weighted: bool = False
@@ -168,7 +184,7 @@ class _Named(Settings):
 class _Description(Settings):
     """What every artefact says; what else it says belongs to those who wrote it."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)
     format: int
     mapping: _Named
     source_labels: list[str] = Field(min_length=1)

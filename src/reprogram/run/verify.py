@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from reprogram.answers.manifest import KIND, MANIFEST, read_manifest
 from reprogram.data.cache import check_cached
 from reprogram.errors import ReprogramError
@@ -149,9 +151,15 @@ def _metrics(path: Path) -> None:
             raise ReprogramError(f"line {number} of {str(path)!r} tells of epoch {record['epoch']}; {_CONTINUE}")
 
 
+class _Result(BaseModel):
+    """What of a result is relied on here."""
+
+    files: dict[str, str]
+
+
 def _result(folder: Path) -> None:
-    content = read_sealed(folder / "result.json", "result", remedy=_CONTINUE)
-    for name, digest in dict(content.get("files") or {}).items():
+    content = read_sealed(folder / "result.json", "result", _Result, remedy=_CONTINUE)
+    for name, digest in content["files"].items():
         _digest(folder / Path(name).name, digest)
 
 
