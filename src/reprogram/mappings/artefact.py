@@ -43,6 +43,10 @@ _SPARE = 2**26  # bytes that a description may ask for beyond what its tensors h
 def check_new(folder: Path, replace: bool) -> None:
     """Raise if something stands where a mapping shall go, unless it may be replaced."""
     settle_folder(folder)
+    _check_absent(folder, replace)
+
+
+def _check_absent(folder: Path, replace: bool) -> None:
     if not replace and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ReprogramError(
             f"{str(folder)!r} exists already; choose another folder, or add --replace (in Python: replace=True)"
@@ -88,7 +92,7 @@ def write_artefact(
         write_sealed(fresh / FILES[0], content)
 
     def check() -> None:
-        check_new(folder, replace)
+        _check_absent(folder, replace)
         check_free(folder)
 
     write_folder(folder, fill, check)
