@@ -4,6 +4,7 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -200,4 +201,25 @@ def test_a_full_disk_is_an_error_of_the_system_and_leaves_the_old_file(tmp_path,
 def test_numbers_that_json_does_not_know_are_not_written(tmp_path, value):
     with pytest.raises(ReprogramError, match=r"x\.json.*NaN or infinity"):
         write_sealed(tmp_path / "x.json", {"a": [value]})
+    assert names(tmp_path) == []
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    write_folder(tmp_path / "link", lambda fresh: (fresh / "a").touch())
+    assert names(tmp_path) == ["link", "real"]
+    assert (tmp_path / "link").is_symlink()
+    assert names(tmp_path / "real") == ["a"]
+    monkeypatch.chdir(tmp_path / "real")
+    for path in (Path(), Path("/")):
+        settle_folder(path)
+
+
+def test_what_appeared_meanwhile_can_be_spared(tmp_path):
+    def check():
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        write_folder(tmp_path / "f", lambda fresh: (fresh / "a").touch(), check)
     assert names(tmp_path) == []

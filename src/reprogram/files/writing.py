@@ -96,6 +96,7 @@ def write_folder(path: Path, fill: Callable[[Path], None], check: Callable[[], o
     Where the system can exchange two folders, there is no moment without one of them; elsewhere `settle_folder` puts the
     old one back after a kill in between.
     """
+    path = path.resolve()  # a link to a folder stays one
     path.parent.mkdir(parents=True, exist_ok=True)
     with _saving(path, _PATIENCE):
         _settle(path)
@@ -121,7 +122,8 @@ def settle_folder(path: Path) -> None:
     The folder is put back if that had moved it aside to replace it, and leftovers are removed. Nothing is done while
     another process is saving there.
     """
-    if not (_lock(path).exists() or _replaced(path).exists() or any(_unfinished(path))):
+    path = path.resolve()
+    if not path.name or not (_lock(path).exists() or _replaced(path).exists() or any(_unfinished(path))):
         return
     with suppress(OSError, ReprogramError), _saving(path, 0.0 if path.exists() else _PATIENCE):
         _settle(path)
