@@ -10,6 +10,7 @@ import faulthandler
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -26,15 +27,17 @@ _FAILURES = Path(__file__).parent / "failures"
 _SLOW = 30  # by how much fewer inputs a slow target gets where a number for each is asked for
 _FEWEST = 10
 _ENDLESS = 1 << 60
+_PREPARING = 90.0  # seconds that making the good inputs may take
 
 
 @dataclass
 class _Host:
-    """A target that is being tried: its process, and where its tally arrives."""
+    """A target that is being tried: its process, where its tally arrives, and when it must have ended."""
 
     target: Target
     pid: int
     pipe: int
+    until: float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.repeat is not None:
             return _repeat(targets[0], given.repeat, scratch)
         began = time.monotonic()
+        if not given.module:
+            _warm()
         tallies = run(
             targets,
             seconds=given.seconds,
@@ -104,7 +109,6 @@ def run(
         failures: where failing inputs are kept.
         scratch: a folder for the files of the targets.
     """
-    _warm()
     until = time.monotonic() + seconds
     tallies = {target.name: Tally(target.name) for target in targets}
     waiting, turn = list(targets), 0
@@ -162,7 +166,7 @@ def _start(target: Target, order: Order, folder: Path) -> _Host:
     pid = os.fork()
     if pid:
         os.close(writing)
-        return _Host(target, pid, reading)
+        return _Host(target, pid, reading, time.monotonic() + order.seconds + target.seconds + _PREPARING)
     try:
         die_with_parent()
         os.close(reading)
@@ -179,11 +183,13 @@ def _ended(host: _Host) -> Tally | None:
     """The tally of a host that has ended, or None while it works."""
     ended, status = os.waitpid(host.pid, os.WNOHANG)
     if not ended:
+        if time.monotonic() > host.until:  # its preparation hangs: workers are watched by the host itself
+            os.kill(host.pid, signal.SIGKILL)
         return None
     with os.fdopen(host.pipe) as file:
         text = file.read()
     if status or not text:
-        return Tally(host.target.name, failures={f"the host ended with status {status}": 1})
+        return Tally(host.target.name, failures={f"its preparation did not end well (status {status})": 1})
     return Tally(**json.loads(text))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 _MOST_STEPS = 4
+_ATTEMPTS = 16  # of finding a mutator that has something to do
 _LARGEST = 1 << 20  # bytes: larger inputs cost time and find nothing else
 _INTERESTING = (
     0, 1, 2, 7, 8, 15, 16, 31, 32, 63, 64, 100, 127, 128, 255, 256, 511, 512, 1000, 1023, 1024, 4095, 4096, 32767, 32768,
@@ -44,7 +45,7 @@ def mutate(data: bytes, rng: random.Random, known: Known, mutators: Sequence[Mut
         steps += 1
     changed = data
     for _ in range(steps):
-        for _ in range(8):
+        for _ in range(_ATTEMPTS):
             further = rng.choice(mutators)(changed, rng, known)
             if further != changed:
                 break

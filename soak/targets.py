@@ -63,6 +63,9 @@ class Target(Protocol):
     def mutated(self, data: bytes, change: Callable[[bytes], bytes], sealed: bool) -> bytes:
         """An input with its content changed; `sealed` asks for one that passes the checksum."""
 
+    def begin(self, folder: Path) -> None:
+        """Mend what an input that ended its process has left in the folder."""
+
     def run_in(self, folder: Path, data: bytes) -> None:
         """Parse an input."""
 
@@ -113,6 +116,9 @@ class FileTarget:
         """The file with its content changed."""
         return _sealed(self.seal, change(data), sealed)
 
+    def begin(self, folder: Path) -> None:
+        """Nothing stays of an input."""
+
     def run_in(self, folder: Path, data: bytes) -> None:
         """Write the file and read it."""
         path = folder / self.file
@@ -146,6 +152,9 @@ class BytesTarget:
         """The bytes changed."""
         return change(data)
 
+    def begin(self, folder: Path) -> None:
+        """Nothing stays of an input."""
+
     def run_in(self, folder: Path, data: bytes) -> None:
         """Parse them."""
         self.run(data)
@@ -163,6 +172,7 @@ class FolderTarget:
         run: the parser.
         files: patterns of the files that are damaged.
         seal: given the file's path in the folder and its damaged content, makes it pass the checksum.
+        settle: given the folder and the damaged file's path in it, makes the files that name its checksum agree with it.
         fresh: whether the folder is written anew for each input, because the parser changes it.
         (the others: see the module)
     """
@@ -172,6 +182,7 @@ class FolderTarget:
     run: Callable[[Path], Any]
     files: Sequence[str] = ("*",)
     seal: Callable[[str, bytes], bytes] | None = None
+    settle: Callable[[Path, str], None] | None = None
     fresh: bool = False
     warm: Callable[[], Any] | None = None
     mutators: Sequence[Mutator] = BYTES
@@ -204,24 +215,31 @@ class FolderTarget:
         bound = None if seal is None else lambda changed: seal(file, changed)
         return name + b"\0" + _sealed(bound, change(content), sealed)
 
+    def begin(self, folder: Path) -> None:
+        """Write the good folder anew."""
+        place = folder / "good"
+        shutil.rmtree(place, ignore_errors=True)
+        for name, content in self._good.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(content)
+
     def run_in(self, folder: Path, data: bytes) -> None:
-        """Put the damaged file into the folder, read the folder, and put the good file back."""
+        """Put the damaged file into the folder, read the folder, and put the good files back."""
         raw, _, content = data.partition(b"\0")
         name = raw.decode(errors="surrogateescape")
         place = folder / "good"
         if name not in self._good:
             raise ValueError(f"{name!r} is no file of the folder of {self.name}")
         if self.fresh:
-            shutil.rmtree(place, ignore_errors=True)
-            for other, good in self._good.items():
-                (place / other).parent.mkdir(parents=True, exist_ok=True)
-                (place / other).write_bytes(good)
+            self.begin(folder)
         (place / name).write_bytes(content)
         try:
+            if self.settle is not None:
+                self.settle(place, name)
             self.run(place)
         finally:
-            if not self.fresh:
-                (place / name).write_bytes(self._good[name])
+            for file in self._good if self.settle is not None else [name]:
+                (place / file).write_bytes(self._good[file])
 
 
 def _sealed(seal: Callable[[bytes], bytes] | None, data: bytes, sealed: bool) -> bytes:

@@ -132,6 +132,8 @@ def serve(target: Target, order: Order, folder: Path) -> Tally:
         numbers = range(first, min(last, first + _BATCH))
         pid = _forked(partial(_work, target, seeds, order, folder, board, log, numbers, left))
         ended = _watched(pid, board, target.seconds)
+        if ended == "done" and _get(board, "began"):
+            ended = "the process ended itself"
         tally.following = int(_get(board, "next"))
         tally.accepted += int(_get(board, "accepted"))
         tally.refused += int(_get(board, "refused"))
@@ -139,7 +141,7 @@ def serve(target: Target, order: Order, folder: Path) -> Tally:
         tally.peak = max(tally.peak, int(_get(board, "peak")))
         accepted_seeds += _get(board, "seeds_accepted")
         if ended != "done":
-            kind = "hang" if ended == "hang" else f"signal {ended}"
+            kind = f"signal {ended}" if ended.startswith("SIG") else ended
             tally.hangs += ended == "hang"
             tally.signals += ended != "hang"
             data = made_input(target, seeds, order.seed, tally.following)
@@ -211,6 +213,7 @@ def _work(
     os.setsid()
     die_with_parent()
     _hush()
+    target.begin(folder)
     _limit_memory(target.memory)
     before = _resident()
     until = time.monotonic() + left
@@ -228,10 +231,10 @@ def _work(
             file = _keep(target, data, order.failures) if counts[key] <= _KEPT else None
             with log.open("a") as out:
                 print(json.dumps([key, file]), file=out)
+        _put(board, "peak", max(0, _highest() - before))
         _put(board, "next", number + 1)
         if time.monotonic() > until:
             break
-    _put(board, "peak", max(0, _highest() - before))
 
 
 def attempt(target: Target, folder: Path, data: bytes) -> tuple[str, str | None]:
@@ -270,6 +273,7 @@ def _move_into(folder: Path) -> None:
     os.environ["HOME"] = f"{folder}-home"
     os.environ["TMPDIR"] = f"{folder}-temporary"
     os.environ["REPROGRAM_CACHE"] = f"{folder}-cache"
+    os.environ["HF_HUB_OFFLINE"] = "1"  # a damaged name is no reason to ask the network
     os.chdir(f"{folder}-here")
     import tempfile
 
