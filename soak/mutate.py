@@ -49,7 +49,7 @@ def mutate(data: bytes, rng: random.Random, known: Known, mutators: Sequence[Mut
             further = rng.choice(mutators)(changed, rng, known)
             if further != changed:
                 break
-        changed = further[:_LARGEST]
+        changed = further[: max(_LARGEST, 2 * len(data))]
     return changed
 
 

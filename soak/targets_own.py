@@ -166,9 +166,8 @@ def _use_run(folder: Path) -> None:
 
 
 def _config_seeds(folder: Path) -> list[bytes]:
-    return [
-        json.dumps(each).encode() for each in ({"data": "digits", "epochs": 3, "mapping": "gaussian"}, {"given": {}}, {})
-    ]
+    contents: list[dict[str, Any]] = [{"data": "digits", "epochs": 3, "mapping": "gaussian"}, {"given": {}}, {}]
+    return [json.dumps(content).encode() for content in contents]
 
 
 def _make_shards(folder: Path) -> None:
