@@ -14,22 +14,33 @@ from reprogram.cli.checks import check_fit
 from reprogram.data.cache import _digests, _map, check_cached, decode_through
 from reprogram.data.decode import Decoding
 from reprogram.errors import ignore_evidence_warnings
-from reprogram.files import read_json, read_sealed, read_tensors, sealed_json, sealed_text, write_tensors
+from reprogram.files import (
+    read_json,
+    read_sealed,
+    read_tensors,
+    sealed_json,
+    sealed_line,
+    sealed_text,
+    sha256,
+    write_tensors,
+)
 from reprogram.mappings.artefact import load_mapping, save_mapping
 from reprogram.programs.padding import Padding
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.config import FitConfig
-from reprogram.run.folder import read_seen, stored_config
+from reprogram.run.folder import read_seen, stored_config, write_seen
+from reprogram.run.verify import verify
 from reprogram.training.loop import fit
 from soak.material import estimated, images, logits, network
-from soak.sealing import digest_of, reseal_json, reseal_tensors, reseal_text
+from soak.sealing import digest_of, reseal_json, reseal_lines, reseal_tensors, reseal_text
 from soak.structure import JSON, NPY, SAFETENSORS, json_node
 from soak.targets import FileTarget, FolderTarget, Target
 
 _DESCRIPTION, _TENSORS = "artefact.json", "artefact.safetensors"
 _TRAINING: dict[str, Any] = {"epochs": 1, "batch_size": 12}
 _SIZE = 12
+_STATE = "checkpoint/state.safetensors"
 
 
 def _json_seeds(folder: Path) -> list[bytes]:
@@ -56,6 +67,8 @@ def _seal_file(name: str, data: bytes) -> bytes:
         return reseal_tensors(data)
     if name.endswith(".json"):
         return reseal_json(data)
+    if name.endswith(".jsonl"):
+        return reseal_lines(data)
     return reseal_text(data) if name.endswith(".txt") else data
 
 
@@ -205,6 +218,23 @@ def _settle_cache(folder: Path, name: str) -> None:
     file.write_text(sealed_json(content))
 
 
+def _make_everything(folder: Path) -> None:
+    """One of each that `reprogram verify` knows: a run, shards, a cache, a mapping."""
+    run = folder / "run"
+    for part in ("run/checkpoint", "shards", "cache"):
+        (folder / part).mkdir(parents=True)
+    _make_run(run)
+    _make_artefact(run / "artefact")
+    result = fit(_trained("blm+"), images(), checkpoint=run / _STATE, decoding=Decoding(cache=False), **_TRAINING)
+    write_seen(run, ["0123456789abcdef" * 2])
+    (run / "metrics.jsonl").write_text("".join(map(sealed_line, result.records)))
+    (run / "predictions.csv").write_text("image,label\n")
+    (run / "result.json").write_text(sealed_json({"files": {"predictions.csv": sha256(run / "predictions.csv")}}))
+    _make_shards(folder / "shards")
+    _make_cache(folder / "cache")
+    save_mapping(estimated("gaussian"), folder / "mapping", {})
+
+
 def _read(what: str, read: Callable[[Path, str], Any]) -> Callable[[Path], Any]:
     return lambda path: read(path, what)
 
@@ -240,4 +270,5 @@ TARGETS: list[Target] = [
     ),
     FolderTarget("manifest", _make_shards, _use_shards, files=("manifest.json",), seal=_seal_file, mutators=JSON),
     FolderTarget("cache", _make_cache, _use_cache, seal=_seal_file, settle=_settle_cache, mutators=(*NPY, *JSON)),
+    FolderTarget("verify", _make_everything, verify, seal=_seal_file, mutators=(*SAFETENSORS, *JSON, *JSON)),
 ]
