@@ -16,6 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,10 +24,13 @@ from soak.report import findings, table
 from soak.targets import Target, all_targets
 from soak.workers import Order, Tally, die_with_parent, serve
 
+# before numpy and torch are imported: hosts are forked; and a damaged name is no reason to ask the network
+_ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "HF_HUB_OFFLINE"), "1")
 _FAILURES = Path(__file__).parent / "failures"
 _SLOW = 30  # by how much fewer inputs a slow target gets where a number for each is asked for
-_FEWEST = 10
+_FEWEST = 5
 _ENDLESS = 1 << 60
+_USED = 0.8  # of the time is shared out; the rest goes into preparation
 _PREPARING = 90.0  # seconds that making the good inputs may take
 
 
@@ -54,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeat", type=Path, default=None, help="try this one file and show the traceback")
     parser.add_argument("--list", action="store_true", help="say what targets there are")
     given = parser.parse_args(arguments)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # before numpy and torch: hosts are forked
-        os.environ[name] = "1"
+    os.environ |= _ENVIRONMENT
     targets = _chosen(all_targets(given.module), given.targets, parser)
     if given.list:
         print("\n".join(target.name for target in targets))
@@ -64,8 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.repeat is not None:
             return _repeat(targets[0], given.repeat, scratch)
         began = time.monotonic()
-        if not given.module:
-            _warm()
+        _warm(targets, common=not given.module)
         tallies = run(
             targets,
             seconds=given.seconds,
@@ -114,15 +116,12 @@ def run(
     waiting, turn = list(targets), 0
     while waiting:
         hosts: list[_Host] = []
-        weights = sum(target.weight for target in waiting)
+        weights, whole = sum(target.weight for target in waiting), processes * max(1.0, until - time.monotonic())
         while waiting or hosts:
             while waiting and len(hosts) < processes:
                 target = waiting.pop(0)
                 left = until - time.monotonic()
-                share = (
-                    seconds if each else max(1.0, min(left, left * processes * target.weight / max(weights, target.weight)))
-                )
-                weights -= target.weight
+                share = seconds if each else max(1.0, min(left, _USED * whole * target.weight / weights))
                 start = tallies[target.name].following
                 turn += 1
                 order = Order(seed, start, _wanted(target, each), share, failures)
@@ -146,16 +145,19 @@ def _wanted(target: Target, each: int | None) -> int:
     return max(_FEWEST, each // _SLOW) if target.slow else each
 
 
-def _warm() -> None:
-    """Import what most targets need once, before hosts are forked."""
-    import numpy  # noqa: F401
-    import torch
+def _warm(targets: Sequence[Target], common: bool) -> None:
+    """Import what targets need once, before hosts are forked."""
+    if common:
+        import torch
 
-    import reprogram.answers
-    import reprogram.cli.main
-    import reprogram.data  # noqa: F401
+        import reprogram.answers
+        import reprogram.cli.main
+        import reprogram.data  # noqa: F401
 
-    torch.set_num_threads(1)
+        torch.set_num_threads(1)
+    for warm in dict.fromkeys(target.warm for target in targets if target.warm is not None):
+        with suppress(Exception):  # its host will say it
+            warm()
 
 
 def _start(target: Target, order: Order, folder: Path) -> _Host:

@@ -22,7 +22,7 @@ file of it damaged (`files` says which may be). `run(folder)` gets the folder.
 - `mutators`: see `soak.mutate`; `BYTES` (always good), `JSON`, `TEXT`, `NPY`, `ZIPS`, `SAFETENSORS`, or a tuple of your own.
 - `dictionary`: words of the format, which are put anywhere.
 - `seal`: makes a damaged input pass the checksum, so that the code behind it is reached; used for three of four inputs.
-- `warm`: called once before the inputs, for imports (they are not counted as time or memory of an input).
+- `warm`: imports what it needs, once for all targets that name the same function, before processes are forked.
 - `slow=True`: an input costs more than about 20 ms; the short run then tries ten inputs instead of hundreds.
 - `weight`: its share of the time, 1 unless there is a reason.
 
@@ -52,6 +52,7 @@ class Target(Protocol):
     mutators: Sequence[Mutator]
     dictionary: Sequence[bytes]
     refusals: tuple[type[BaseException], ...]
+    warm: Callable[[], Any] | None
     seconds: float
     memory: int
     slow: bool

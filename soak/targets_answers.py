@@ -150,7 +150,7 @@ TARGETS: list[Target] = [
     FileTarget("answers.csv", _csv_seeds(","), _read, file="shard.csv", mutators=TEXT, dictionary=_WORDS),
     FileTarget("answers.tsv", _csv_seeds("\t"), _read, file="shard.tsv", mutators=TEXT, dictionary=_WORDS),
     FileTarget("answers.jsonl", _json_line_seeds, _read, file="shard.jsonl", mutators=JSON_LINES, dictionary=_WORDS),
-    FileTarget("answers.parquet", _parquet_seeds, _read, file="shard.parquet", dictionary=_WORDS, slow=True),
+    FileTarget("answers.parquet", _parquet_seeds, _read, file="shard.parquet", dictionary=_WORDS, slow=True, weight=3.0),
     FileTarget("map.npz", _npz_seeds, _map, file="shard.npz", mutators=ZIPS, dictionary=_WORDS),
     FileTarget("map.csv", _csv_seeds(","), _map, file="shard.csv", mutators=TEXT, dictionary=_WORDS),
     FileTarget("map.jsonl", _json_line_seeds, _map, file="shard.jsonl", mutators=JSON_LINES, dictionary=_WORDS),

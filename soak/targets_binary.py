@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import pickle
 import struct
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from reprogram.data.safe_pickle import read_cifar_pickle
 from reprogram.images.pictures import read_image
 from reprogram.programs.base import NoProgram
 from reprogram.sources.load import import_torchvision, load_frozen
-from soak.material import network
+from reprogram.sources.openclip_models import import_open_clip
 from soak.mutate import BYTES, TEXT
 from soak.structure import JSON, NPY, SAFETENSORS, ZIPS
 from soak.targets import BytesTarget, FileTarget, FolderTarget, Target
@@ -240,7 +239,6 @@ def _use_model(spec: str, **options: Any) -> None:
 
 
 def _make_hub_model(folder: Path) -> None:
-    import_torchvision()
     import transformers
 
     library: Any = transformers
@@ -265,8 +263,6 @@ def _make_hub_model(folder: Path) -> None:
 
 def _make_clip(folder: Path) -> None:
     from safetensors.torch import save_file
-
-    from reprogram.sources.openclip_models import import_open_clip
 
     config = {
         "embed_dim": 8,
@@ -320,9 +316,21 @@ def _use_weights(path: Path) -> None:
     load_frozen("timm:test_resnet", weights=path)
 
 
-def _offline() -> None:
-    os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
-    network()
+def warm_timm() -> None:
+    """Import timm, and torchvision below it."""
+    import_torchvision()
+    import timm  # noqa: F401
+
+
+def _warm_hub() -> None:
+    warm_timm()
+    import datasets  # noqa: F401
+    from transformers import AutoModelForImageClassification, ViTConfig, ViTImageProcessor  # noqa: F401
+
+
+def _warm_clip() -> None:
+    _warm_hub()
+    import_open_clip()
 
 
 _KINDS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "PPM", *(kind for kind in ("WEBP", "AVIF") if features.check(kind.lower())))
@@ -337,18 +345,19 @@ TARGETS: list[Target] = [
     ),
     _layout_target("cifar10", _make_cifar, Cifar((), fine=False), ("*/data_batch_1", "*/test_batch", "*/batches.meta")),
     _layout_target("cifar100", _make_cifar_binary, Cifar((), fine=True), ("*",)),
-    _layout_target("svhn", _make_svhn, Svhn(), ("*.mat",), slow=True),
+    _layout_target("svhn", _make_svhn, Svhn(), ("*.mat",), slow=True, weight=3.0),
     _layout_target("gtsrb", _make_gtsrb, Gtsrb(("a", "b", "c")), ("*.csv", "*/Final_Test/*"), mutators=TEXT),
-    _layout_target("lmdb", _make_lmdb, Lmdb(("dtd",), 2), ("*.lmdb",), slow=True),
+    _layout_target("lmdb", _make_lmdb, Lmdb(("dtd",), 2), ("*.lmdb",), slow=True, weight=3.0),
     _layout_target("coop", _make_coop, Coop(("dtd",), "images", "split.json"), ("*.json",), mutators=JSON),
-    FolderTarget("data.idx", _make_mnist, _use_mnist, slow=True, warm=_offline),
+    FolderTarget("data.idx", _make_mnist, _use_mnist, slow=True, warm=warm_timm),
     FolderTarget(
         "data.hf",
         _make_hub_data,
         lambda folder: _use_data(f"hf:{folder}"),
         mutators=(*BYTES, *JSON),
         slow=True,
-        warm=_offline,
+        weight=3.0,
+        warm=_warm_hub,
     ),
     FolderTarget(
         "model.hf",
@@ -357,7 +366,7 @@ TARGETS: list[Target] = [
         files=("*.json",),
         mutators=JSON,
         slow=True,
-        warm=_offline,
+        warm=_warm_hub,
     ),
     FolderTarget(
         "model.openclip",
@@ -366,11 +375,17 @@ TARGETS: list[Target] = [
         files=("*.json",),
         mutators=JSON,
         slow=True,
-        warm=_offline,
+        warm=_warm_clip,
     ),
     FileTarget("model.onnx", _onnx_seeds, lambda path: _use_model(f"onnx:{path}"), file="model.onnx", slow=True),
     FileTarget(
-        "weights.safetensors", _weights("w.safetensors"), _use_weights, file="w.safetensors", mutators=SAFETENSORS, slow=True
+        "weights.safetensors",
+        _weights("w.safetensors"),
+        _use_weights,
+        file="w.safetensors",
+        mutators=SAFETENSORS,
+        slow=True,
+        warm=warm_timm,
     ),
-    FileTarget("weights.pth", _weights("w.pth"), _use_weights, file="w.pth", mutators=ZIPS, slow=True),
+    FileTarget("weights.pth", _weights("w.pth"), _use_weights, file="w.pth", mutators=ZIPS, slow=True, warm=warm_timm),
 ]

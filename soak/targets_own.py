@@ -36,6 +36,7 @@ from soak.material import estimated, images, logits, network
 from soak.sealing import digest_of, reseal_json, reseal_lines, reseal_tensors, reseal_text
 from soak.structure import JSON, NPY, SAFETENSORS, json_node
 from soak.targets import FileTarget, FolderTarget, Target
+from soak.targets_binary import warm_timm
 
 _DESCRIPTION, _TENSORS = "artefact.json", "artefact.safetensors"
 _TRAINING: dict[str, Any] = {"epochs": 1, "batch_size": 12}
@@ -261,6 +262,7 @@ TARGETS: list[Target] = [
         files=(_DESCRIPTION,),
         seal=_seal_file,
         mutators=(_source_node,),
+        warm=warm_timm,
         slow=True,
     ),
     *(_checkpoint_target(name) for name in ("blm+", "linear")),

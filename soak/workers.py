@@ -273,7 +273,6 @@ def _move_into(folder: Path) -> None:
     os.environ["HOME"] = f"{folder}-home"
     os.environ["TMPDIR"] = f"{folder}-temporary"
     os.environ["REPROGRAM_CACHE"] = f"{folder}-cache"
-    os.environ["HF_HUB_OFFLINE"] = "1"  # a damaged name is no reason to ask the network
     os.chdir(f"{folder}-here")
     import tempfile
 

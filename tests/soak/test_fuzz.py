@@ -16,7 +16,7 @@ from soak.targets import all_targets
 from soak.workers import made_input
 
 ROOT = Path(__file__).parents[2]
-EACH = 120
+EACH = 60
 
 
 def fuzz(*arguments):
@@ -130,4 +130,4 @@ def test_every_parser_stands_a_short_run(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     table = rows(done.stdout)
     assert table.keys() == {*all_targets(), "total"}
-    assert all(row["inputs"] >= 10 for row in table.values())
+    assert all(row["inputs"] >= 5 for row in table.values())
