@@ -1,0 +1,1 @@
+"""Harnesses that attack the library for minutes: damaged input (`soak.fuzz`), kills and flipped bits."""
