@@ -173,6 +173,8 @@ def unreadable(path: Path, reason: BaseException | str, remedy: str) -> Reprogra
 
 def _text(path: Path, row: int, value: Any, what: str) -> str:
     """A label or name as text: a class number that a table holds as 3.0 is `3`, and a missing one is empty."""
+    if type(value) is str and len(value) <= LONGEST_NAME and value.isascii():  # as nearly all are
+        return value.strip()
     if isinstance(value, np.generic) and not isinstance(value, np.void):
         value = value.item()
     if value is None or (isinstance(value, float) and math.isnan(value)):
