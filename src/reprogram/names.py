@@ -1,11 +1,11 @@
 """Names of classes and labels: when two spellings mean one thing, and lists of them as people write them."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from reprogram.errors import ReprogramError, first_line, shown
-from reprogram.reading import expanded, is_file, is_text, read_list
+from reprogram.errors import ReprogramError, shown
+from reprogram.files import parse_json
+from reprogram.files.foreign import expanded, is_file, is_text, read_list
 
 #: The longest name of a class or label, in letters.
 LONGEST_NAME = 4096
@@ -44,10 +44,7 @@ def read_names(given: str | Sequence[str], what: str) -> list[str]:
     text = read_list(Path(path), what, _REMEDY)
     if not text.lstrip().startswith("["):
         return _checked([line.strip() for line in text.splitlines() if line.strip()], given, what)
-    try:
-        names = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ReprogramError(f"{what} {shown(given)} cannot be read ({first_line(error)}); {_REMEDY}") from None
+    names = parse_json(text, f"{what} {shown(given)} cannot be read", _REMEDY)
     if not isinstance(names, list) or not all(isinstance(name, (str, int)) and not isinstance(name, bool) for name in names):
         raise ReprogramError(f"{what} {shown(given)} does not hold a JSON list of names; write one, or one name per line")
     return _checked([str(name).strip() for name in names], given, what)

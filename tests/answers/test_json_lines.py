@@ -10,7 +10,7 @@ from reprogram.answers.labels import LabelSets
 from reprogram.answers.shards import read_blocks
 from reprogram.answers.survey import survey_shard
 from reprogram.errors import ReprogramError
-from reprogram.reading import LARGEST_ROW
+from reprogram.files.foreign import LARGEST_ROW
 
 BAD = {
     "a logit beyond all numbers": ({"logits": [1, 10**400]}, "row 2 of .* a logit that is no number"),

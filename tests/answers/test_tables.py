@@ -11,7 +11,7 @@ from hostile import memory_below
 from reprogram.answers.shards import read_blocks
 from reprogram.answers.survey import survey_shard
 from reprogram.errors import ReprogramError
-from reprogram.reading import LARGEST_ROW
+from reprogram.files.foreign import LARGEST_ROW
 
 BAD = {
     "a column of 5,000 digits": (f"label,logit_{'1' * 5000}\nx,1\n", "holds label, 'logit_111.*one of logits"),

@@ -1,6 +1,5 @@
 """Rows of a shard, whatever file they come from: a label, and either all logits or a ranked list of (label, score)."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 
 from reprogram.errors import ReprogramError, first_line, short, shown
+from reprogram.files.foreign import is_text
 from reprogram.names import LONGEST_NAME
-from reprogram.reading import is_text
 
 Array = np.ndarray[Any, Any]
 #: The columns that count, by the names under which files may hold them; everything else in a file is ignored.
@@ -266,11 +265,3 @@ def _answers(path: Path, first_row: int, labels: Any, scores: Any) -> tuple[list
         kept_labels.append(row_labels)
         kept_scores.append(row_scores)
     return kept_labels, kept_scores
-
-
-def parse_json(text: str, what: str, remedy: str) -> Any:
-    """The value of a JSON text, or our error: what it is not, why, and what to do."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ReprogramError(f"{what} ({first_line(error)}); {remedy}") from None

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from reprogram.answers.block import BLOCK_VALUES, COLUMNS, Block, check_columns, make_blocks, parse_json
+from reprogram.answers.block import BLOCK_VALUES, COLUMNS, Block, check_columns, make_blocks
 from reprogram.errors import ReprogramError, short
-from reprogram.reading import LARGEST_ROW, Lines, opened_text
+from reprogram.files import parse_json
+from reprogram.files.foreign import LARGEST_ROW, Lines, opened_text
 
 _ROWS = 1024
 #: Under which keys services list their labels, and what they call a label and its score there; case does not matter.
@@ -62,7 +63,7 @@ def _blocks(
 
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     """The columns of one object."""
-    content = parse_json(line, f"row {number} of {str(path)!r} is no JSON", "write one object per line")
+    content = parse_json(line, f"row {number} of {str(path)!r} is no JSON", "write one object per line", finite=False)
     if not isinstance(content, Mapping):
         raise ReprogramError(
             f"row {number} of {str(path)!r} is a {type(content).__name__}, but an object is expected; write one per line"

@@ -30,7 +30,7 @@ from reprogram.answers.block import (
     unreadable,
 )
 from reprogram.errors import ReprogramError
-from reprogram.reading import LARGEST_ROW, MIB, opened
+from reprogram.files.foreign import LARGEST_ROW, MIB, opened
 
 _REMEDY = "save plain number and text arrays with np.savez"
 _AGAIN = "write it again"

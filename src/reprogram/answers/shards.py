@@ -8,7 +8,7 @@ from reprogram.answers.block import Block
 from reprogram.answers.registry import READERS
 from reprogram.child import tried_in_child
 from reprogram.errors import ReprogramError, shown
-from reprogram.reading import expanded, is_file, is_folder, listed
+from reprogram.files.foreign import expanded, is_file, is_folder, listed
 
 _MAGIC = re.compile(r"[*?[]")
 Files = str | Path | Sequence[str | Path]

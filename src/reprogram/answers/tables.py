@@ -17,13 +17,13 @@ from reprogram.answers.block import (
     check_columns,
     check_once,
     make_blocks,
-    parse_json,
     too_many_labels,
     too_many_logits,
     unreadable,
 )
 from reprogram.errors import ReprogramError, extra_missing, short
-from reprogram.reading import LARGEST_ROW, Lines, opened_text
+from reprogram.files import parse_json
+from reprogram.files.foreign import LARGEST_ROW, Lines, opened_text
 
 _ROWS = 1024
 _NAMED = "logits:"
@@ -134,7 +134,7 @@ def _cell(path: Path, row: int, column: str, text: str) -> list[Any]:
     if not text.startswith("["):
         return [part.strip() for part in text.split("|")] if text else []
     what = f"{column} in row {row} of {str(path)!r} is no JSON list"
-    parts: list[Any] = parse_json(text, what, "write one or parts joined by |")  # it begins with a bracket
+    parts: list[Any] = parse_json(text, what, "write one or parts joined by |", finite=False)  # it begins with a bracket
     return parts
 
 

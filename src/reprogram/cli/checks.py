@@ -17,8 +17,8 @@ from reprogram.cli.commands import (
 from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, shown, unknown
 from reprogram.files import read_json, read_sealed, settle_folder
+from reprogram.files.foreign import expanded, is_file, is_folder
 from reprogram.mappings.registry import AUTO, MAPPINGS
-from reprogram.reading import expanded, is_file, is_folder
 from reprogram.run.config import GIVEN, OWNERS, FitConfig
 from reprogram.run.paths import located
 from reprogram.sources.registry import SOURCES, check_model_name, find_source

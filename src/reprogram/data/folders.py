@@ -10,8 +10,8 @@ import torch
 from reprogram.data.dataset import DataSet, FileSplit
 from reprogram.data.splits import PARTS, drawn_test, resembles_split, split_of
 from reprogram.errors import ReprogramError, short
+from reprogram.files.foreign import absolute, is_file, is_folder, listed
 from reprogram.images.pictures import SUFFIXES, begins_like_an_image
-from reprogram.reading import absolute, is_file, is_folder, listed
 
 _NOT_MEANT = frozenset({"thumbs.db", "desktop.ini"})  # file managers leave them behind
 

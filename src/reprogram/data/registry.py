@@ -7,7 +7,7 @@ from typing import Any
 
 from reprogram.data.paper_sets import paper_missing, paper_set
 from reprogram.errors import ReprogramError, nearest, shown
-from reprogram.reading import absolute, expanded, is_file, is_folder
+from reprogram.files.foreign import absolute, expanded, is_file, is_folder
 from reprogram.registry import Registry
 
 

@@ -12,8 +12,8 @@ from reprogram.data.dataset import DataSet, FileSplit
 from reprogram.data.parquet import COLUMNS, read_columns
 from reprogram.data.splits import drawn_test, places_by_word, sorted_classes
 from reprogram.errors import ReprogramError, extra_missing, first_line, short, shown
+from reprogram.files.foreign import Lines, is_file, is_text, opened_text
 from reprogram.names import LONGEST_NAME
-from reprogram.reading import Lines, is_file, is_text, opened_text
 
 
 def load_table(path: Path, split_seed: int | None = 0) -> DataSet:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from reprogram.data.registry import absolute_spec
-from reprogram.reading import expanded, is_folder
+from reprogram.files.foreign import expanded, is_folder
 from reprogram.run.config import FitConfig
 from reprogram.sources.registry import absolute_name, find_source
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from reprogram.errors import ReprogramError, short, shown
-from reprogram.reading import absolute, expanded, is_file, is_folder
+from reprogram.files.foreign import absolute, expanded, is_file, is_folder
 from reprogram.registry import SettingsRegistry
 from reprogram.sources.settings import OnnxOptions, SourceOptions, TextOptions
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BeforeValidator, Field, ValidationInfo
 
 from reprogram.errors import ReprogramError
-from reprogram.reading import absolute, is_file
+from reprogram.files.foreign import absolute, is_file
 from reprogram.settings import Settings
 
 Outputs = Literal["logits", "probabilities"]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from reprogram.errors import ReprogramError, shown
+from reprogram.files.foreign import is_text, read_list
 from reprogram.names import LONGEST_NAME, first_twice, plain_name
-from reprogram.reading import is_text, read_list
 
 DEFAULT_TEMPLATE = "This is a photo of a {}."
 

@@ -6,7 +6,7 @@ import pytest
 
 from hostile import memory_below, special_files
 from reprogram.errors import ReprogramError
-from reprogram.reading import (
+from reprogram.files.foreign import (
     LARGEST_LIST,
     LARGEST_ROW,
     Lines,
