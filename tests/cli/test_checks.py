@@ -69,6 +69,7 @@ def test_hostile_words_are_one_sentence(word):
         lambda: check_logits({"out": "x", "data": word}),
         lambda: check_logits({"out": "x", "run": word}),
         lambda: check_map({"files": ["x"], "mapping": word}),
+        lambda: check_map({"files": ["x"], "mapping": "none of them", "out": word}),
         lambda: check_fit(parse(COMMANDS["fit"].schema, ["--epochs", "3", f"--{word}"], "reprogram fit")),
         lambda: parse(COMMANDS["fit"].schema, ["a", word], "reprogram fit"),
         lambda: parse(COMMANDS["fit"].schema, [f"--download={word}"], "reprogram fit"),

@@ -131,7 +131,10 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
     if not command.files:
         raise ReprogramError("no shard was given; write reprogram map 'shards/*.npz', or reprogram map predict MAPPING FILE")
     out = expanded(command.out, "--out")
-    settle_folder(out)
+    try:
+        settle_folder(out)
+    except OSError as error:
+        raise ReprogramError(f"--out {shown(command.out)} can be no folder ({error.strerror}); choose another one") from None
     if _exists(out) and not command.replace:
         raise ReprogramError(f"{command.out!r} exists already; choose another --out, or add --replace")
     if command.mapping == AUTO:
