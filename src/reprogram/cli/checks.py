@@ -132,7 +132,7 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
         raise ReprogramError("no shard was given; write reprogram map 'shards/*.npz', or reprogram map predict MAPPING FILE")
     out = expanded(command.out, "--out")
     try:
-        settle_folder(out)
+        settle_folder(Path(os.path.abspath(out)))  # noqa: PTH100  # without . and .., which are no names
     except OSError as error:
         raise ReprogramError(f"--out {shown(command.out)} can be no folder ({error.strerror}); choose another one") from None
     if _exists(out) and not command.replace:
