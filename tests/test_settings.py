@@ -108,3 +108,22 @@ def test_texts_are_read_as_the_command_line_has_them():
 )
 def test_pydantic_s_words_become_ours(message, wanted):
     assert expectation(message) == wanted
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63), "9223372036854775808", 10**400])
+def test_whole_numbers_that_nothing_can_count_with_are_refused(number):
+    class Pot(Settings):
+        spoons: int = 1
+
+    assert Pot.read({"spoons": 2**63 - 1}).spoons == 2**63 - 1
+    with pytest.raises(ReprogramError, match=r"^spoons = .* was given, but .*") as caught:
+        Pot.read({"spoons": number})
+    assert len(str(caught.value)) < 250
+
+
+def test_hostile_names_and_values_are_shown_in_part():
+    for values in ({"x" * 5000: 1}, {"tea": ["y" * 5000]}, {"two\nlines": 1}, {"heat": "z\n" * 5000}, {"litres": "\ud800"}):
+        with pytest.raises(ReprogramError) as caught:
+            Kettle.read(values)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 300

@@ -5,6 +5,10 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+_SHOWN = 80  # letters of a value that stand in a sentence
+_COMPARED = 100  # letters of the longest word for which a near one is looked for
+_LISTED = 60  # words of a table that stand in a sentence
+
 
 class ReprogramError(ValueError):
     """A mistake that the caller can mend.
@@ -26,7 +30,10 @@ def nearest(given: str, known: Iterable[str]) -> str:
     >>> nearest("zebra", ["padding", "watermark"])
     ''
     """
-    matches = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
+    if len(given) > _COMPARED:  # no misspelling, and comparing takes time that grows with the square of the length
+        return ""
+    words = [word for word in known if len(word) <= 3 * _COMPARED]
+    matches = difflib.get_close_matches(given, words, n=1, cutoff=0.5)
     return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
@@ -37,7 +44,8 @@ def unknown(kind: str, given: str, known: Iterable[str]) -> ReprogramError:
     "program 'paddin' is not known; did you mean 'padding'? (known: padding, none)"
     """
     names = list(known)
-    return ReprogramError(f"{kind} {given!r} is not known{nearest(given, names)} (known: {', '.join(names)})")
+    some = f"{', '.join(map(short, names[:_LISTED]))}{' ...' if len(names) > _LISTED else ''}"
+    return ReprogramError(f"{kind} {shown(given)} is not known{nearest(given, names)} (known: {some})")
 
 
 def extra_missing(package: str, extra: str, needed_by: str = "this model") -> ReprogramError:
@@ -56,6 +64,27 @@ def first_line(error: BaseException) -> str:
     ('no space left', 'KeyError')
     """
     return str(error).strip().split("\n")[0][:160] or type(error).__name__
+
+
+def shown(value: object) -> str:
+    r"""A value as Python writes it, on one line, and not all of a long one.
+
+    >>> shown("two\nlines"), shown("a" * 5000)
+    ("'two\\nlines'", "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ...")
+    """
+    if isinstance(value, (str, bytes)):
+        value = value[: _SHOWN + 1]  # so that no long text is escaped only to be cut
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."
+
+
+def short(word: str) -> str:
+    r"""A word that somebody else wrote, as it stands where that is possible: on one line, visible, and not too long.
+
+    >>> short("Forest"), short("two\nlines")
+    ('Forest', "'two\\nlines'")
+    """
+    return word if len(word) <= _SHOWN and word.isprintable() else shown(word)
 
 
 @contextmanager

@@ -1,10 +1,15 @@
 """Names of classes and labels: when two spellings mean one thing, and lists of them as people write them."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from reprogram.errors import ReprogramError, first_line
+from reprogram.errors import ReprogramError, shown
+from reprogram.files import parse_json
+from reprogram.files.foreign import expanded, is_file, is_text, read_list
+
+#: The longest name of a class or label, in letters.
+LONGEST_NAME = 4096
+_REMEDY = "write a JSON list, or one name per line, in UTF-8"
 
 
 def plain_name(name: str) -> str:
@@ -28,20 +33,45 @@ def read_names(given: str | Sequence[str], what: str) -> list[str]:
     """
     if not isinstance(given, str):
         return [str(name) for name in given]
-    path = Path(given).expanduser()
-    if not path.is_file():
-        if "," not in given:
-            raise ReprogramError(f"{what} {given!r} is neither a file nor names with commas between them; check the path")
-        return [name.strip() for name in given.split(",")]
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        if not text.lstrip().startswith("["):
-            return [line.strip() for line in text.splitlines() if line.strip()]
-        names = json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise ReprogramError(
-            f"{what} {given!r} cannot be read ({first_line(error)}); write a JSON list, or one name per line, in UTF-8"
-        ) from None
-    if not isinstance(names, list) or not all(isinstance(name, (str, int)) for name in names):
-        raise ReprogramError(f"{what} {given!r} does not hold a JSON list of names; write one, or one name per line")
-    return [str(name) for name in names]
+    many = "," in given
+    path = given if many and given.startswith("~") else expanded(given, what)
+    if not is_file(path):
+        if not many:
+            raise ReprogramError(
+                f"{what} {shown(given)} is neither a file nor names with commas between them; check the path"
+            )
+        return _checked([name.strip() for name in given.split(",")], given, what)
+    text = read_list(Path(path), what, _REMEDY)
+    if not text.lstrip().startswith("["):
+        return _checked([line.strip() for line in text.splitlines() if line.strip()], given, what)
+    names = parse_json(text, f"{what} {shown(given)} cannot be read", _REMEDY)
+    if not isinstance(names, list) or not all(isinstance(name, (str, int)) and not isinstance(name, bool) for name in names):
+        raise ReprogramError(f"{what} {shown(given)} does not hold a JSON list of names; write one, or one name per line")
+    return _checked([str(name).strip() for name in names], given, what)
+
+
+def first_twice(names: Iterable[str]) -> str | None:
+    """The first name that stands in a list for the second time, if one does.
+
+    >>> first_twice(["cat", "dog", "cat"]), first_twice(["cat", "dog"])
+    ('cat', None)
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def _checked(names: list[str], given: str, what: str) -> list[str]:
+    """The names, if each is one: a text that can be written, of a length that somebody can read."""
+    for place, name in enumerate(names, start=1):
+        problem = "" if name else "is empty"
+        if len(name) > LONGEST_NAME:
+            problem = f"has {len(name)} letters, where {LONGEST_NAME} are the most"
+        elif not is_text(name):
+            problem = f"is {shown(name)}, which holds half a character"
+        if problem:
+            raise ReprogramError(f"name {place} of {what} {shown(given)} {problem}; write a plain name")
+    return names

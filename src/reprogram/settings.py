@@ -7,10 +7,11 @@ from typing import Any, Self
 import pydantic
 from pydantic import ConfigDict
 
-from reprogram.errors import ReprogramError, unknown
+from reprogram.errors import ReprogramError, shown, unknown
 
 Spell = Callable[[str, Any], str]
-_SHOWN = 80
+
+_LARGEST = 2**63 - 1
 
 
 def expectation(message: str) -> str:
@@ -26,13 +27,7 @@ def expectation(message: str) -> str:
 
 def spelled(name: str, value: Any) -> str:
     """How a setting and its value are written in Python and in configuration files."""
-    return f"{name} = {_shown(value)}"
-
-
-def _shown(value: Any) -> str:
-    """A value on one line, and not all of a long one."""
-    text = repr(value).replace("\n", " ")
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."
+    return f"{name} = {shown(value)}"
 
 
 _spelling: ContextVar[Spell] = ContextVar("spelling", default=spelled)
@@ -53,7 +48,7 @@ def first_problem(error: pydantic.ValidationError, known: Iterable[str], spell: 
         return unknown("setting", field, known)
     if finding["type"] == "missing" and len(finding["loc"]) == 1:
         return ReprogramError(f"{spell(field, '').split()[0]} is missing; give it a value")
-    given = spell(field, finding["input"]) if field else _shown(finding["input"])
+    given = spell(field, finding["input"]) if field else shown(finding["input"])
     same = [finding, *(other for other in others if other["loc"][:1] == finding["loc"][:1])]
     if finding["type"] == "missing":
         return ReprogramError(f"{given} was given, but it has too few parts; add what is missing")
@@ -82,6 +77,17 @@ class Settings(pydantic.BaseModel):
             name: _plain(value) if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
             for name, value in values.items()
         }
+
+    @pydantic.model_validator(mode="after")
+    def _usable_numbers(self) -> Self:
+        """Refuse whole numbers that no library can count with."""
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, int) and abs(value) > _LARGEST:
+                raise ReprogramError(
+                    f"{spelling()(name, value)} was given, but a number of at most {_LARGEST} is expected; change that value"
+                )
+        return self
 
     def __init__(self, **values: Any) -> None:
         try:

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -16,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hostile import special_files
 from reprogram import ReprogramError
 from reprogram.answers.block import make_block
 from reprogram.answers.holdout import HoldOutRule
@@ -356,3 +358,57 @@ def test_a_bad_shard_is_one_sentence_with_file_and_row(case, tmp_path):
         list(read_blocks(path)) and survey_shard({}, path)
     assert path.name in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_what_is_no_plain_file_is_no_shard(tmp_path):
+    """A pipe that nobody writes to, a socket, a device, a link to itself: refused at once, or passed over in a folder."""
+    (tmp_path / "odd").mkdir()
+    for path in special_files(tmp_path / "odd"):
+        named = path.rename(path.with_name(f"{path.name}.jsonl"))
+        with pytest.raises(ReprogramError, match="no shard matches"):
+            find_shards(named)
+        with pytest.raises(ReprogramError, match="no plain file"):
+            list(read_blocks(named))
+    with pytest.raises(ReprogramError, match=r"holds no \.npz"):
+        find_shards(tmp_path / "odd")
+
+
+def test_links_that_lead_in_circles_are_not_followed(tmp_path):
+    """Two links to the folder itself make more paths than can be counted."""
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    for name in ("a", "b", "c"):
+        (tmp_path / name).symlink_to(tmp_path)
+    shard = write_logits(tmp_path / "deep" / "er" / "a.npz")
+    (tmp_path / ".hidden").mkdir()
+    write_logits(tmp_path / ".hidden" / "b.npz")
+    for pattern in ("**/*.npz", "**", "*/*/*.npz", "**/er/a.np?", "deep/**/a.npz"):
+        assert find_shards(f"{tmp_path}/{pattern}") == [shard]
+
+
+@pytest.mark.parametrize("word", ["a" * 5000, "a\0b", "~nobody-here/x", "*" * 5000, "a**b", "[", "**" * 100])
+def test_words_that_name_nothing(word, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ReprogramError) as raised:
+        find_shards(word)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize("how", ["grown", "cut", "replaced", "gone"])
+def test_a_shard_that_changes_while_it_is_read_is_refused(how, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("label,logit_0\n" + "x,1\ny,2\n" * 4000)
+    blocks = read_blocks(path)
+    next(blocks)
+    if how == "grown":
+        with path.open("a") as file:
+            file.write("x,1\n")
+    elif how == "cut":
+        os.truncate(path, 40_000 - 40_000 % 4)
+    elif how == "replaced":
+        (tmp_path / "b.csv").write_text(path.read_text())
+        (tmp_path / "b.csv").rename(path)
+    else:
+        path.unlink()
+    with pytest.raises(ReprogramError, match=r"a.csv' was changed while it was read|cells, but its header"):
+        list(blocks)

@@ -11,6 +11,7 @@ from reprogram.answers.mapping import AnswerMapping
 from reprogram.answers.parallel import Workers
 from reprogram.answers.update import update_mapping
 from reprogram.errors import EvidenceWarning, ReprogramError
+from sealed import forge
 
 K_SOURCE = 10
 METHODS = {
@@ -195,3 +196,45 @@ def test_mistakes_are_one_sentence(files, tmp_path):
         assert "\n" not in str(raised.value)
     fewer, _ = update_mapping(fit_files(files / "old.npz", "rlm", holdout=0), remove=["bee"])
     assert (fewer.labels.classes, fewer.samples.tolist()) == (("ant", "dog"), [int(old.samples[i]) for i in (0, 2)])
+
+
+SECTIONS = {
+    "samples of another kind": {"answers": {"samples": [{}, 1, 2]}},
+    "samples that are texts": {"answers": {"samples": ["a", "b", "c"]}},
+    "samples beyond all numbers": {"answers": {"samples": [10**400, 1, 2]}},
+    "too few samples": {"answers": {"samples": [1]}},
+    "answers that are a list": {"answers": [1]},
+    "a score that is a list": {"held_out": [1]},
+    "a score without parts": {"held_out": {"correct": 1}},
+    "notes that are a number": {"notes": 3},
+    "updates that are a number": {"updates": [3]},
+}
+
+
+@pytest.mark.parametrize("case", SECTIONS)
+def test_a_mapping_whose_sections_are_forged_is_refused(case, files, tmp_path):
+    fitted(files / "old.npz", "blm").save(tmp_path / "m")
+    forge(tmp_path / "m" / "artefact.json", **SECTIONS[case])
+    with pytest.raises(ReprogramError, match=str(tmp_path / "m")) as raised:
+        AnswerMapping.load(tmp_path / "m")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [{}, [], {"dtype": "<U3"}, {"labels": ["ant"]}, {"dtype": "(", "labels": []}, {"dtype": 3, "labels": [1]},
+     {"dtype": "<U3", "labels": 3}, "text"],
+)  # fmt: skip
+def test_a_forged_label_mapper_is_refused(section, files, tmp_path):
+    fitted(files / "old.npz", "blm").save(tmp_path / "m")
+    forge(tmp_path / "m" / "artefact.json", label_mapper=section)
+    with pytest.raises(ReprogramError, match="LabelMapper cannot be read"):
+        update_mapping(AnswerMapping.load(tmp_path / "m"), remove=["ant"])
+
+
+def test_a_class_of_more_digits_than_a_number_has(files, tmp_path):
+    fitted(files / "old.npz", "blm").save(tmp_path / "m")
+    forge(tmp_path / "m" / "artefact.json", label_mapper={"dtype": "<i8", "labels": ["ant", "bee", "dog"]})
+    np.savez(tmp_path / "a.npz", logits=np.zeros((2, K_SOURCE)), label=["9" * 4000] * 2)
+    with pytest.raises(ReprogramError, match=r"class '999.* are of type <i8"):
+        update_mapping(AnswerMapping.load(tmp_path / "m"), add=tmp_path / "a.npz")

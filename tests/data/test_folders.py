@@ -1,3 +1,4 @@
+import os
 import shutil
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 from PIL import Image, features
 
 from conftest import draw_folder
+from hostile import special_files
 from reprogram import ReprogramError, load_data
 from reprogram.data.decode import Decoding
 from reprogram.data.folders import load_labelled
@@ -188,3 +190,45 @@ def test_folders_that_cannot_be_used(tmp_path, make, message):
 def test_an_unknown_name_gets_the_nearest_one():
     with pytest.raises(ReprogramError, match="did you mean 'digits'"):
         load_data("digit")
+
+
+def test_what_is_no_file_or_leads_in_circles_is_counted_and_passed_over(tmp_path):
+    folder = draw_folder(tmp_path / "all", per_class=5)
+    for path in special_files(folder / "disc"):
+        path.rename(path.with_name(f"{path.name}.png"))
+    (folder / "disc" / "back").symlink_to(folder)
+    (folder / "disc" / "back again").symlink_to(folder)
+    data = load_data(folder)
+    assert len(data.train) + len(data.test) == 15
+    assert data.notes == ("6 files were left out: 3 special files, 2 linked folders, 1 broken link",)
+
+
+def test_names_that_are_no_text_and_names_with_lines(tmp_path):
+    """Classes and images are found by the bytes of their names; what is shown of them is on one line."""
+    folder = draw_folder(tmp_path / "all", per_class=5)
+    odd = folder / "two\nlines\x1b[31m"
+    (folder / "disc").rename(odd)
+    (folder / "square").rename(folder / "\udcff\udcfe")  # as Python has the bytes FF FE
+    next(iter(odd.iterdir())).rename(odd / "\udcff\n.png")
+    data = load_data(folder)
+    assert data.classes == ("stripes", "two\nlines\x1b[31m", "\udcff\udcfe")
+    assert data.train.pixels(8).shape == (12, 3, 8, 8)
+    shutil.rmtree(folder / "stripes")
+    with pytest.raises(ReprogramError, match=r"has a class 'two\\nlines\\x1b\[31m', but the model has cat") as raised:
+        load_labelled(folder, "test", ["cat", "\udcff\udcfe"])
+    assert "\n" not in str(raised.value)
+    assert raised.value.args[0].isprintable()
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    """Nested so deeply that no path leads to the end: what is below would be missing without a word."""
+    folder = draw_folder(tmp_path / "all", per_class=5)
+    monkeypatch.chdir(folder / "disc")
+    for _ in range(20):
+        os.mkdir("d" * 250)  # noqa: PTH102
+        os.chdir("d" * 250)
+    with pytest.raises(ReprogramError, match=r"folder '.*ddd' cannot be read \(File name too long\)"):
+        load_data(folder)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ReprogramError, match="neither a folder"):
+        load_data("d" * 5000)

@@ -2,10 +2,13 @@
 
 import csv
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
 
+from hostile import memory_below, special_files
 from reprogram.data.tables import load_table
 from reprogram.errors import ReprogramError
 
@@ -50,8 +53,6 @@ def test_splits_aliases_other_columns_and_absent_classes(tmp_path, pictures):
 
 
 def test_parquet(tmp_path, pictures):
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet as pq
 
     columns = {"path": pictures, "label": [2, 10] * 6, "split": ["train"] * 8 + ["test"] * 4, "weight": [0.5] * 12}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
@@ -115,3 +116,67 @@ def test_a_file_that_is_no_text_or_not_there(tmp_path):
         load_table(tmp_path / "t.csv")
     with pytest.raises(ReprogramError, match="does not exist"):
         load_table(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"path,label\n{'a' * 300},x\n", "'aaa.* in row 1, but there is no file"),
+        (f"path,label\n{'a' * 5000},x\n", "has the path 'aaa.* in row 1, but a plain text"),
+        ("path,label\na\0b,x\n", r"'a\\x00b' in row 1, but there is no file"),
+        ("path,label\npipe,x\n", "'pipe' in row 1, but there is no file"),
+        ("path,label\ndevice,x\n", "'device' in row 1, but there is no file"),
+        ("path,label,Path\na,b,c\n", "has 2 columns path, but one is expected"),
+        (f"path,label\n{'a' * 140_000},x\n", r"cannot be read \(field larger"),
+        (",".join(f"column {number}" for number in range(100_000)), r"column 11 \.\.\., but path"),
+        (f"{'a' * 5000},label\n", "has the columns 'aaa"),
+        ("path,label,split\npics/ä 0.png,x,test\npics/ä 1.png,y," + "t" * 4000, "the split 'ttt.* in row 2"),
+        ('path,label\n"' + "pics\n" * 100_000, r"cannot be read \(field larger"),
+    ],
+)
+def test_hostile_tables_are_one_short_sentence(tmp_path, pictures, text, words):
+    special_files(tmp_path)
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(ReprogramError, match=words) as caught:
+        load_table(tmp_path / "t.csv")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_a_table_that_is_no_plain_file_or_without_end(tmp_path):
+    for path in special_files(tmp_path):
+        for suffix in ("csv", "parquet"):
+            with pytest.raises(ReprogramError, match=r"no plain file|cannot be read|does not exist"):
+                load_table(path.rename(path.with_name(f"{path.stem}.{suffix}")))
+            path = path.with_name(f"{path.stem}.{suffix}")
+    (tmp_path / "t.csv").write_text("path,label\na,x\n")
+    with (tmp_path / "t.csv").open("ab") as file:
+        file.truncate(2**32)
+    with memory_below(100e6), pytest.raises(ReprogramError, match=r"row 2 of table '.*t.csv' is longer than 16 MiB"):
+        load_table(tmp_path / "t.csv")
+
+
+def test_labels_of_thousands_of_digits_are_names(tmp_path, pictures):
+    rows = [(name, "12"[index % 2] * 4000) for index, name in enumerate(pictures)]
+    assert load_table(write_csv(tmp_path / "t.csv", rows)).classes == ("1" * 4000, "2" * 4000)
+
+
+def test_hostile_parquet(tmp_path, pictures):
+    """Rows that take no room, a column twice, bytes for texts, numbers with a point."""
+    table, path = pa.table({"path": ["x"] * 1_000_000, "label": ["y"] * 1_000_000}), tmp_path / "t.parquet"
+    pq.write_table(table, path, compression="zstd")
+    with pytest.raises(ReprogramError, match=r"claims 1000000 rows in \d+ bytes"):
+        load_table(path)
+    columns = [pa.array(["x"]), pa.array(["y"]), pa.array(["z"])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["path", "label", "label"]), path)
+    with pytest.raises(ReprogramError, match="has 2 columns label"):
+        load_table(path)
+    pq.write_table(pa.table({"path": [name.encode() for name in pictures], "label": [b"x", b"y"] * 6}), path)
+    assert load_table(path).classes == ("x", "y")
+    pq.write_table(pa.table({"path": pictures, "label": [1.0, 2.0] * 6}), path)
+    assert load_table(path).classes == ("1", "2")
+    content = bytearray(path.read_bytes())
+    content[4:60] = b"\xff" * 56
+    path.write_bytes(content)
+    with pytest.raises(ReprogramError, match=r"t\.parquet' (cannot be read|is damaged)"):
+        load_table(path)

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from hostile import special_files
 from reprogram.errors import ReprogramError
 from reprogram.sources.openclip_models import import_open_clip, named_templates
 from reprogram.sources.texts import DEFAULT_TEMPLATE, Texts, checked_templates, plain_name, read_templates
@@ -77,3 +78,30 @@ def test_templates_have_names():
     assert named_templates("a {} by night") == ("a {} by night",)
     with pytest.raises(ReprogramError, match="'paper81'"):
         named_templates("paper80")
+
+
+def test_a_file_of_templates_is_read_with_care(tmp_path):
+    path = tmp_path / "templates.txt"
+    path.write_bytes(b"\xef\xbb\xbfa {}\n\nb {}\n")
+    assert read_templates(path) == ("a {}", "b {}")
+    for content, message in (
+        (b"a {}\n\xff", "not UTF-8"),
+        ("a {}".encode("utf-16"), "UTF-16"),
+        (b"a {}\n" + b"b" * 5000, "template 'bbb"),
+        (b"a {} " + b"b" * 5000, "5005 letters"),
+        (b"", "0 templates"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ReprogramError, match=message) as raised:
+            read_templates(path)
+        assert len(str(raised.value)) < 400
+    for special in special_files(tmp_path):
+        with pytest.raises(ReprogramError, match=r"no plain file|cannot be read"):
+            read_templates(special)
+
+
+def test_very_many_classes_are_compared_in_no_time():
+    classes = [f"class {number}" for number in range(100_000)]
+    assert len(Texts(classes, ["a {}"])) == 100_000
+    with pytest.raises(ReprogramError, match="two classes are both 'class 5'"):
+        Texts([*classes, "Class_5"], ["a {}"])

@@ -1,15 +1,16 @@
 """Rows of a shard, whatever file they come from: a label, and either all logits or a ranked list of (label, score)."""
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from reprogram.errors import ReprogramError, first_line
+from reprogram.errors import ReprogramError, first_line, short, shown
+from reprogram.files.foreign import is_text
+from reprogram.names import LONGEST_NAME
 
 Array = np.ndarray[Any, Any]
 #: The columns that count, by the names under which files may hold them; everything else in a file is ignored.
@@ -21,6 +22,12 @@ COLUMNS = {
     "image": ("image", "name"),
     "split": ("split",),
 }
+#: How many logits, or places for labels of answers, a block may have at the most; a single row may always be one.
+BLOCK_VALUES = 2_000_000
+#: How many logits a row may have, and how many labels an answer.
+MOST_LOGITS = BLOCK_VALUES
+MOST_LABELS = 100_000
+_NO_NAMES = (list, tuple, dict, set, np.ndarray, np.void)
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,11 @@ def make_block(
         k_source: the number of logits that every row must have; None for top-K answers.
         columns: the names of the logits.
     """
-    texts = {name: [_text(value) for value in raw[name]] for name in ("label", "image", "split") if name in raw}
+    texts = {
+        name: [_text(path, first_row + row, value, name) for row, value in enumerate(raw[name])]
+        for name in ("label", "image", "split")
+        if name in raw
+    }
     logits = top_labels = top_scores = None
     if "logits" in raw:
         assert k_source is not None
@@ -88,6 +99,27 @@ def make_block(
         path, first_row, rows, texts.get("label"), k_source, logits, columns, top_labels, top_scores,
         texts.get("image"), texts.get("split"),
     )  # fmt: skip
+
+
+def make_blocks(
+    path: Path,
+    first_row: int,
+    rows: int,
+    raw: Mapping[str, Any],
+    k_source: int | None = None,
+    columns: tuple[str, ...] | None = None,
+) -> Iterator[Block]:
+    """`make_block`, in several parts where one long answer would make a place for every row too many."""
+    start = longest = 0
+    for row, names in enumerate(raw.get("topk_labels", ())):
+        count = len(names) if isinstance(names, (list, tuple, np.ndarray)) else 0
+        longest = max(longest, count)
+        if row > start and longest * (row + 1 - start) > BLOCK_VALUES:
+            part: Mapping[str, Any] = {name: values[start:row] for name, values in raw.items()}
+            yield make_block(path, first_row + start, row - start, part, k_source, columns)
+            start, longest = row, count
+    part = {name: values[start:] for name, values in raw.items()} if start else raw
+    yield make_block(path, first_row + start, rows - start, part, k_source, columns)
 
 
 def check_columns(path: Path, found: Mapping[str, Any], header: Sequence[str], also: str = "") -> None:
@@ -101,11 +133,35 @@ def check_columns(path: Path, found: Mapping[str, Any], header: Sequence[str], a
     """
     both = "logits" in found and "topk_labels" in found
     if both or not ("logits" in found or "topk_labels" in found):
-        held = ", ".join(header[:8]) + (" ..." if len(header) > 8 else "")
+        held = ", ".join(map(short, header[:8])) + (" ..." if len(header) > 8 else "")
         raise ReprogramError(
             f"shard {str(path)!r} holds {held or 'nothing'}, but {'only one' if both else 'one'} of logits, topk_labels "
             f"(with or without topk_scores){also} is expected beside label; rename what holds the answers"
         )
+
+
+def check_once(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
+    """Raise where a file has two columns of one of these names: nobody can tell which is meant."""
+    for name in names:
+        if header.count(name) > 1:
+            raise ReprogramError(
+                f"shard {str(path)!r} has {header.count(name)} columns {short(name)}, but one is expected; rename the others"
+            )
+
+
+def too_many_labels(path: Path, count: int) -> ReprogramError:
+    """The error for answers that are no longer the best few labels."""
+    return ReprogramError(
+        f"shard {str(path)!r} has an answer of {count} labels, but {MOST_LABELS} are the most; keep the best of them, "
+        "or give all scores as logits"
+    )
+
+
+def too_many_logits(path: Path, count: int) -> ReprogramError:
+    """The error for rows that no model gives."""
+    return ReprogramError(
+        f"shard {str(path)!r} has {count} logits per row, but {MOST_LOGITS} are the most; check how it was written"
+    )
 
 
 def unreadable(path: Path, reason: BaseException | str, remedy: str) -> ReprogramError:
@@ -114,14 +170,32 @@ def unreadable(path: Path, reason: BaseException | str, remedy: str) -> Reprogra
     return ReprogramError(f"shard {str(path)!r} cannot be read ({text}); {remedy}")
 
 
-def _text(value: Any) -> str:
+def _text(path: Path, row: int, value: Any, what: str) -> str:
     """A label or name as text: a class number that a table holds as 3.0 is `3`, and a missing one is empty."""
-    if isinstance(value, np.generic):
+    if type(value) is str and len(value) <= LONGEST_NAME and value.isascii():  # as nearly all are
+        return value.strip()
+    if isinstance(value, np.generic) and not isinstance(value, np.void):
         value = value.item()
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    problem = ""
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            problem = "which is not UTF-8"
+    if isinstance(value, _NO_NAMES):
+        problem = "which is no name"
+    elif isinstance(value, str) and not is_text(value):
+        problem = "which holds half a character"
+    elif isinstance(value, str) and len(value) > LONGEST_NAME:
+        problem = f"of {len(value)} letters, where {LONGEST_NAME} are the most"
+    if problem:
+        raise ReprogramError(
+            f"row {row} of {str(path)!r} has the {what} {shown(value)}, {problem}; write a plain text or number"
+        )
     return str(value).strip()
 
 
@@ -136,7 +210,7 @@ def _logits(path: Path, first_row: int, values: Any, k_source: int) -> Array:
                 )
         try:
             values = np.array(values, dtype=np.float64).reshape(len(values), k_source)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise _at_row(path, first_row, values, error) from None
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():
@@ -152,9 +226,10 @@ def _at_row(path: Path, first_row: int, rows: Sequence[Any], error: Exception) -
     for row, numbers in enumerate(rows):
         try:
             np.array(numbers, dtype=np.float64)
-        except (TypeError, ValueError) as found:
+        except (TypeError, ValueError, OverflowError) as found:
             return ReprogramError(
-                f"row {first_row + row} of {str(path)!r} has a logit that is no number ({found}); write plain numbers"
+                f"row {first_row + row} of {str(path)!r} has a logit that is no number ({short(first_line(found))}); "
+                "write plain numbers"
             )
     return unreadable(path, error, "write plain numbers")
 
@@ -171,16 +246,18 @@ def _answers(path: Path, first_row: int, labels: Any, scores: Any) -> tuple[list
                 f"row {first_row + row} of {str(path)!r} has {len(names)} labels but {len(given)} scores; give one score "
                 "for each label, or none at all"
             )
+        if len(names) > MOST_LABELS:
+            raise too_many_labels(path, len(names))
         row_labels, row_scores = [], []
         for name, score in zip(names, given, strict=True):
-            text = _text(name)
+            text = _text(path, first_row + row, name, "source label")
             if text in ("", "-1"):
                 continue
             try:
                 number = math.nan if score is None or score == "" else float(score)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise ReprogramError(
-                    f"row {first_row + row} of {str(path)!r} has the score {score!r}, but a number is expected; "
+                    f"row {first_row + row} of {str(path)!r} has the score {shown(score)}, but a number is expected; "
                     "leave unknown scores empty"
                 ) from None
             row_labels.append(text)
@@ -188,11 +265,3 @@ def _answers(path: Path, first_row: int, labels: Any, scores: Any) -> tuple[list
         kept_labels.append(row_labels)
         kept_scores.append(row_scores)
     return kept_labels, kept_scores
-
-
-def parse_json(text: str, what: str, remedy: str) -> Any:
-    """The value of a JSON text, or our error: what it is not, why, and what to do."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ReprogramError(f"{what} ({first_line(error)}); {remedy}") from None

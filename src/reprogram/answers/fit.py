@@ -17,7 +17,7 @@ from reprogram.answers.mapping import AnswerMapping, HeldOutScore
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
-from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
+from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.selection import Selection, select
 from reprogram.progress import Progress
@@ -138,7 +138,7 @@ def _check_arguments(mapping: str, holdout: float | None, has_tests: bool, setti
 
 def _checksums(manifest: dict[str, Any]) -> dict[str, str]:
     facts = manifest.get("shards", {})
-    return {name: facts[name]["sha256"] for name in facts if isinstance(facts[name], dict) and "sha256" in facts[name]}
+    return {name: str(facts[name]["sha256"]) for name in facts if isinstance(facts[name], dict) and "sha256" in facts[name]}
 
 
 def _rule(holdout: float | None, survey: Survey, has_tests: bool, seed: int) -> HoldOutRule:
@@ -175,8 +175,8 @@ def _check_plan(plan: Plan, survey: Survey) -> None:
         )
     if survey.k_source is None and survey.vocabulary.isdisjoint(plan.labels.source_numbers):
         raise ReprogramError(
-            f"no label of the answers, such as {min(survey.vocabulary)!r}, is among the {len(plan.labels.source_labels)} "
-            "source labels that were given; check --source-labels"
+            f"no label of the answers, such as {shown(min(survey.vocabulary))}, is among the "
+            f"{len(plan.labels.source_labels)} source labels that were given; check --source-labels"
         )
 
 
@@ -204,7 +204,7 @@ def shared_note(count: int, labels: LabelSets) -> str:
     """What became of labels whose name several source labels have."""
     name, numbers = next(iter(labels.shared_names.items()))
     return (
-        f"{count} labels in answers have a name that several source labels have, such as {name!r} "
+        f"{count} labels in answers have a name that several source labels have, such as {shown(name)} "
         f"({' and '.join(map(str, numbers))}), and count as the first of them; numbers tell them apart"
     )
 

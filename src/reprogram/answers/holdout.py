@@ -9,7 +9,7 @@ import numpy as np
 
 from reprogram.answers.block import Block
 from reprogram.data.splits import SPLIT_WORDS
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, shown
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
@@ -72,7 +72,7 @@ def test_rows(block: Block) -> Mask:
     for row, word in enumerate(block.splits or ()):
         if word and word.lower() not in SPLIT_WORDS:
             raise ReprogramError(
-                f"{block.place(row)} has the split {word!r}, but one of {', '.join(SPLIT_WORDS)} is expected; rename it"
+                f"{block.place(row)} has the split {shown(word)}, but one of {', '.join(SPLIT_WORDS)} is expected; rename it"
             )
         found[row] = SPLIT_WORDS.get(word.lower()) == "test"
     return found

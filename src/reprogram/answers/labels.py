@@ -13,7 +13,10 @@ from torch import Tensor
 from reprogram.answers.block import Block
 from reprogram.answers.survey import Survey
 from reprogram.data.splits import sorted_classes
-from reprogram.errors import ReprogramError, nearest
+from reprogram.errors import ReprogramError, nearest, shown
+from reprogram.names import first_twice
+
+_MOST_CELLS = 2**28  # of ω and of what is counted for it, which takes 2 GiB
 
 
 @dataclass(frozen=True)
@@ -121,12 +124,12 @@ class LabelSets:
         return self._answers(block, targets)
 
     def _check(self, survey: Survey) -> None:
-        if len(set(self.classes)) < len(self.classes):
-            twice = next(label for label in self.classes if self.classes.count(label) > 1)
-            raise ReprogramError(f"the classes name {twice!r} more than once; give each a name of its own")
+        twice = first_twice(self.classes)
+        if twice is not None:
+            raise ReprogramError(f"the classes name {shown(twice)} more than once; give each a name of its own")
         if len(self.classes) < 2:
             raise ReprogramError(
-                f"the rows have the one label {(*self.classes, '(none)')[0]!r}, but at least 2 classes are expected; "
+                f"the rows have the one label {shown((*self.classes, '(none)')[0])}, but at least 2 classes are expected; "
                 "check the column label"
             )
         if survey.k_source is not None and survey.k_source != len(self.source_labels):
@@ -137,6 +140,11 @@ class LabelSets:
         if not self.source_labels:
             raise ReprogramError(
                 f"no answer in {str(survey.path)!r} and its like names a label; check the column topk_labels"
+            )
+        if len(self.source_labels) * len(self.classes) > _MOST_CELLS:
+            raise ReprogramError(
+                f"there are {len(self.source_labels)} source labels and {len(self.classes)} classes, for which a mapping "
+                f"would have more than {_MOST_CELLS} numbers; check that the column label holds classes, or give --classes"
             )
         if self.percent and survey.vocabulary and survey.highest_score <= 1:
             raise ReprogramError(
@@ -166,7 +174,7 @@ class LabelSets:
         number = self.class_numbers.get(label, -1)
         if number < 0 and strict:
             raise ReprogramError(
-                f"{block.place(row)} has the label {label!r}, which is none of the {len(self.classes)} classes"
+                f"{block.place(row)} has the label {shown(label)}, which is none of the {len(self.classes)} classes"
                 f"{nearest(label, self.classes)}; mend the label or the list of classes"
             )
         return number

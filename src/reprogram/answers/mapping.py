@@ -188,7 +188,7 @@ class AnswerMapping:
                 tuple(dict(entry) for entry in content.get("updates") or ()),
                 {name: content[name] for name in content.keys() & {"label_mapper"}},
             )
-        except (TypeError, ValueError, KeyError, AttributeError):
+        except (TypeError, ValueError, KeyError, AttributeError, RuntimeError, OverflowError, RecursionError):
             raise ReprogramError(f"the parts of artefact {str(path)!r} do not fit together; make it again") from None
 
 

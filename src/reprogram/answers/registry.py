@@ -15,10 +15,13 @@ class Reader:
         suffix: how the names of its files end, in lower case, such as `.npz`.
         read: a function `(path, *, logits=True)` that yields `Block`s, or "module:function"; with `logits=False` it leaves
             out the logits themselves and tells their number only.
+        trial: "module:function" that reads a file to its end; a child process does so first, where a damaged file could
+            crash the reader.
     """
 
     suffix: str
     read: Any
+    trial: str | None = None
 
     def load(self) -> Any:
         """The function."""
@@ -28,11 +31,11 @@ class Reader:
 READERS: Registry[Reader] = Registry("shard format")
 
 
-def register_reader(suffix: str, read: Any) -> None:
+def register_reader(suffix: str, read: Any, trial: str | None = None) -> None:
     """Make a format of shards known; the arguments are those of `Reader`."""
     if not suffix.startswith(".") or suffix != suffix.lower():
         raise ReprogramError(f"suffix {suffix!r} was given, but one like '.npz' in lower case is expected; write it so")
-    READERS.register(suffix, Reader(suffix, read))
+    READERS.register(suffix, Reader(suffix, read, trial))
 
 
 for _suffix, _where in {
@@ -43,4 +46,5 @@ for _suffix, _where in {
     ".jsonl": "json_lines:read_json_lines",
     ".ndjson": "json_lines:read_json_lines",
 }.items():
-    register_reader(_suffix, f"reprogram.answers.{_where}")
+    _trial = "reprogram.answers.tables:walk_parquet" if _suffix == ".parquet" else None
+    register_reader(_suffix, f"reprogram.answers.{_where}", _trial)

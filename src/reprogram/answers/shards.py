@@ -1,13 +1,16 @@
 """Shards: files that hold a frozen model's answers to labelled images, read in blocks whatever their size."""
 
-import glob
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from reprogram.answers.block import Block
 from reprogram.answers.registry import READERS
-from reprogram.errors import ReprogramError
+from reprogram.child import tried_in_child
+from reprogram.errors import ReprogramError, shown
+from reprogram.files.foreign import expanded, is_file, is_folder, listed
 
+_MAGIC = re.compile(r"[*?[]")
 Files = str | Path | Sequence[str | Path]
 
 
@@ -18,20 +21,19 @@ def find_shards(files: Files) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for word in [files] if isinstance(files, (str, Path)) else files:
-        path = Path(word).expanduser()
-        if path.is_dir():
-            inside = sorted(entry for entry in path.iterdir() if _is_shard(entry))
+        path = expanded(word, "shard")
+        if is_folder(path):
+            inside = [entry for entry in listed(path) if _is_shard(entry)]
             if not inside:
                 raise ReprogramError(f"folder {str(path)!r} holds no {', '.join(READERS)} file; give a folder of shards")
-        elif path.is_file():
+        elif is_file(path):
             if path.suffix.lower() not in READERS:
                 raise ReprogramError(f"file {str(path)!r} is none of {', '.join(READERS)}; rename or convert it")
             inside = [path]
         else:
-            matches = glob.glob(str(path), recursive=True)  # noqa: PTH207  # a Path's own glob takes no absolute patterns
-            inside = sorted(entry for entry in map(Path, matches) if _is_shard(entry))
+            inside = sorted(entry for entry in _matching(path) if _is_shard(entry))
             if not inside:
-                raise ReprogramError(f"no shard matches {str(word)!r} (known: {', '.join(READERS)}); check the path")
+                raise ReprogramError(f"no shard matches {shown(str(word))} (known: {', '.join(READERS)}); check the path")
         found |= dict.fromkeys(inside)
     if not found:
         raise ReprogramError("no shard was given; give files, folders or patterns such as 'shards/*.npz'")
@@ -45,10 +47,47 @@ def read_blocks(path: Path, *, logits: bool = True) -> Iterator[Block]:
         path: a file of a registered format: `.npz`, `.csv`, `.tsv`, `.parquet`, `.jsonl` and others.
         logits: False leaves out the logits themselves, which is cheaper where only their number is needed.
     """
-    if not path.is_file():
-        raise ReprogramError(f"shard {str(path)!r} does not exist; check the path, also on the machines that read it")
-    yield from READERS[path.suffix.lower()].load()(path, logits=logits)
+    before = _state(path)
+    if before is None:
+        raise ReprogramError(
+            f"shard {str(path)!r} is no plain file that is there; check the path, also on the machines that read it"
+        )
+    reader = READERS[path.suffix.lower()]
+    if reader.trial is not None:
+        tried_in_child(reader.trial, path, "shard", "write it again")
+    try:
+        yield from reader.load()(path, logits=logits)
+    except MemoryError:
+        raise ReprogramError(
+            f"shard {str(path)!r} needs more memory than there is; cut it into smaller shards, or give the process more"
+        ) from None
+    if _state(path) != before:
+        raise ReprogramError(
+            f"shard {str(path)!r} was changed while it was read; wait until it is complete, then do this again"
+        )
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """By which a file is known to be as it was, or None where there is none."""
+    if not is_file(path):
+        return None
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _matching(pattern: Path) -> Iterator[Path]:
+    """The paths that a pattern means; links to folders are not followed by `**`, because they may lead in circles."""
+    parts = pattern.parts
+    fixed = next((place for place, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
+    if fixed == len(parts):
+        return
+    base, rest = Path(*parts[:fixed]), [*parts[fixed:], *(["*"] if parts[-1] == "**" else [])]
+    if any("**" in part and part != "**" for part in rest):
+        raise ReprogramError(f"pattern {shown(str(pattern))} has ** beside other letters; write it as a part of its own")
+    for path in base.glob("/".join(rest)):
+        if not any(part.startswith(".") for part in path.parts[fixed:]):
+            yield path
 
 
 def _is_shard(path: Path) -> bool:
-    return path.is_file() and path.suffix.lower() in READERS and not path.name.startswith(".")
+    return is_file(path) and path.suffix.lower() in READERS and not path.name.startswith(".")

@@ -18,11 +18,13 @@ from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
 from reprogram.data.splits import sorted_classes
-from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
+from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.progress import Progress
 from reprogram.statistics.base import Statistics, rearranged
 from reprogram.statistics.joint import JointStatistics
+
+_LONGEST_NUMBER = 19  # digits of a whole number that numpy can hold
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ def change_mapping(
             strange = [name for name in forget.classes if name not in fresh.classes]
             if strange:
                 raise ReprogramError(
-                    f"{forget.origin} has the class {strange[0]!r}, which the mapping does not have, so it cannot forget "
-                    "samples of it; give samples that were added before"
+                    f"{forget.origin} has the class {shown(strange[0])}, which the mapping does not have, so it cannot "
+                    "forget samples of it; give samples that were added before"
                 )
             counted = forget.count(fresh, None)
             fresh.forget(counted)
@@ -247,14 +249,20 @@ def _other_sections(others: Table[str, Any], classes: tuple[str, ...]) -> dict[s
     """What a `LabelMapper` has written about its labels, for other classes."""
     if "label_mapper" not in others:
         return dict(others)
-    facts = dict(others["label_mapper"])
-    kind = np.dtype(facts["dtype"]).kind
-    labels = {str(label): label for label in facts["labels"]}
+    section = others["label_mapper"]
+    try:
+        facts, kind = dict(section), np.dtype(str(section["dtype"])).kind
+        labels = {str(label): label for label in section["labels"]}
+    except Exception:  # numpy is led into many errors by texts that name no type
+        raise ReprogramError(
+            "what this artefact says about the labels of its LabelMapper cannot be read; save it again with LabelMapper.save"
+        ) from None
     for name in classes:
-        if name not in labels and (kind not in "iuU" or (kind != "U" and not name.removeprefix("-").isdecimal())):
+        whole = len(name) < _LONGEST_NUMBER and name.removeprefix("-").isdecimal()
+        if name not in labels and (kind not in "iuU" or (kind != "U" and not whole)):
             raise ReprogramError(
-                f"class {name!r} was given, but the labels of this LabelMapper are of type {facts['dtype']}; add it with "
-                "LabelMapper.load(folder).add_class"
+                f"class {shown(name)} was given, but the labels of this LabelMapper are of type {facts['dtype']}; add it "
+                "with LabelMapper.load(folder).add_class"
             )
     facts["labels"] = [labels[name] if name in labels else name if kind == "U" else int(name) for name in classes]
     if kind == "U":  # wide enough for the longest

@@ -7,13 +7,14 @@ configuration files and Python's keywords. A mistake becomes one sentence.
 import contextlib
 import dataclasses
 import inspect
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 import tyro
 from pydantic.fields import FieldInfo
 
-from reprogram.errors import ReprogramError, nearest
+from reprogram.errors import ReprogramError, nearest, short, shown
 from reprogram.settings import Settings
 
 Schema = TypeVar("Schema", bound=Settings)
@@ -34,14 +35,14 @@ def parse(
     form = dataclasses.make_dataclass("Arguments", [_argument(name, field) for name, field in fields.items()], kw_only=True)
     switches = {_flag(name) for name, field in fields.items() if field.annotation is bool}
     flags = [token.split("=")[0].replace("_", "-") for token in arguments if token.startswith("--") and token != "--"]
-    for flag in flags:
-        if flags.count(flag) > 1:
-            raise ReprogramError(f"{flag} was given {flags.count(flag)} times, but it counts once; give it once")
+    for flag, count in Counter(flags).items():
+        if count > 1:
+            raise ReprogramError(f"{short(flag)} was given {count} times, but it counts once; give it once")
     for token in arguments:
         flag, has_value, value = token.replace("_", "-").partition("=")
         if has_value and flag in switches | {f"--no-{switch[2:]}" for switch in switches}:
             flag = f"--{flag.removeprefix('--').removeprefix('no-')}"
-            raise ReprogramError(f"{flag} takes no value, but {value!r} was given; write {flag} or --no-{flag[2:]}")
+            raise ReprogramError(f"{flag} takes no value, but {shown(value)} was given; write {flag} or --no-{flag[2:]}")
     with contextlib.ExitStack() as stack:
         if errors := _error_hook():
             stack.enter_context(errors.on_parse_error(lambda event: _explain(event, fields, prog, arguments)))
@@ -65,7 +66,7 @@ def spell(name: str, value: Any) -> str:
     >>> spell("batch_size", "many")
     '--batch-size many'
     """
-    return f"{_flag(name)} {value}"
+    return f"{short(_flag(name))} {short(str(value))}"
 
 
 def _own_first(schema: type[Settings]) -> dict[str, FieldInfo]:
@@ -121,11 +122,11 @@ def _explain(event: Any, fields: Mapping[str, FieldInfo], prog: str, arguments: 
         token = event.tokens[0]
         flag = token.split("=")[0].replace("_", "-")
         if not token.startswith("--"):
-            raise ReprogramError(f"{token!r} was not expected after {prog}; flags start with -- {see}")
+            raise ReprogramError(f"{shown(token)} was not expected after {prog}; flags start with -- {see}")
         switches = [_flag(name) for name, field in fields.items() if field.annotation is bool]
         named = [_flag(name) for name, field in fields.items() if tyro.conf.Positional not in field.metadata]
         known = [*named, *(f"--no-{flag[2:]}" for flag in switches)]
-        raise ReprogramError(f"flag {flag} is not known{nearest(flag, known)} {see}")
+        raise ReprogramError(f"flag {short(flag)} is not known{nearest(flag, known)} {see}")
     if kind == "MissingArgs":
         missing = event.missing_arguments[0].arg
         name = next(name for name in fields if name == missing.field.intern_name)
@@ -139,7 +140,7 @@ def _explain(event: Any, fields: Mapping[str, FieldInfo], prog: str, arguments: 
         if kind == "BadValue" or alone:
             raise ReprogramError(f"{flag} needs a value; write {flag} {_metavar(fields[name])}")
     text = getattr(event, "message", "") or "the arguments cannot be read"
-    raise ReprogramError(f"{text} {see}")
+    raise ReprogramError(f"{short(text)} {see}")
 
 
 def _word(name: str, field: FieldInfo) -> str:

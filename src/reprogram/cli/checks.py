@@ -1,5 +1,6 @@
 """What can be wrong with a command, found before torch is imported: names, paths and values."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from reprogram.cli.commands import (
     UpdateCommand,
 )
 from reprogram.data.registry import check_data_spec
-from reprogram.errors import ReprogramError, unknown
+from reprogram.errors import ReprogramError, shown, unknown
 from reprogram.files import read_json, read_sealed, settle_folder
+from reprogram.files.foreign import expanded, is_file, is_folder
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.run.config import GIVEN, OWNERS, FitConfig
 from reprogram.run.paths import located
@@ -43,21 +45,25 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
     out, file, resume = values.pop("out", None), values.pop("config", None), bool(values.pop("resume", False))
     if (word := values.pop("images", None)) is not None:
         if "data" in values:
-            raise ReprogramError(f"{word!r} and --data {values['data']} were both given; give one of them")
+            raise ReprogramError(f"{shown(word)} and --data {values['data']} were both given; give one of them")
         values["data"] = word
     before: dict[str, Any] = {}
     if resume:
         if out is None or file is not None:
             raise ReprogramError("--resume continues the run in --out with its own settings; give --out and no --config")
-        stored = Path(out).expanduser() / "config.json"
-        if stored.exists():
+        stored = expanded(out, "--out") / "config.json"
+        if is_file(stored):
             before = read_sealed(stored, "run configuration", remedy="make the run again")
         elif "data" not in values:
             raise ReprogramError(
-                f"{out!r} holds no run to resume; check the path, or say with --data what to train on if it shall be begun"
+                f"{shown(out)} holds no run to resume; check the path, or say with --data what to train on if it shall be "
+                "begun"
             )
     elif file is not None:
-        before = read_json(Path(file).expanduser(), "configuration")
+        path = expanded(file, "--config")
+        if not is_file(path):
+            raise ReprogramError(f"configuration {shown(file)} {_no_file(path)}")
+        before = read_json(path, "configuration")
     if not isinstance(before, dict) or not isinstance(before.get(GIVEN, {}), dict):
         raise ReprogramError(f"configuration {file or out!r} holds no table of settings; write a JSON object")
     decided = {name: value for name, value in before.items() if name != GIVEN}
@@ -66,12 +72,12 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
     before = decided if begun else before.get(GIVEN, before)
     before = _still_meant(before, values)
     config = FitConfig.read({**before, **values}, spell=spell)
-    check_data_spec(config.data, Path(config.data_root).expanduser())
+    check_data_spec(config.data, expanded(config.data_root, "--data-root"))
     check_model_name(config.model, config.weights)
     config = located(config)
     if begun:  # its paths were located when it was begun, perhaps in another folder
         config = FitConfig.read({**config.given, **{name: before[name] for name in before if name not in values}})
-    return FitPlan(config, None if out is None else Path(out).expanduser(), resume)
+    return FitPlan(config, None if out is None else expanded(out, "--out"), resume)
 
 
 def _still_meant(before: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +86,7 @@ def _still_meant(before: dict[str, Any], values: dict[str, Any]) -> dict[str, An
     for part, field in (("mapping", "mapping"), ("program", "program"), ("source", "model")):
         old, new = before.get(field, FitConfig.model_fields[field].default), values.get(field)
         if part == "source" and new is not None:
-            old, new = str(old).partition(":")[0], new.partition(":")[0]
+            old, new = str(old).partition(":")[0], str(new).partition(":")[0]
         if new not in (None, old):
             kept = {name: value for name, value in kept.items() if name not in OWNERS[part].setting_names()}
     return kept
@@ -90,7 +96,7 @@ def check_run(command: EvaluateCommand) -> EvaluateCommand:
     """The run is there, and so is the data."""
     check_folder(command.run)
     if command.data is not None:
-        check_data_spec(command.data, Path(command.data_root or "data").expanduser())
+        check_data_spec(command.data, expanded(command.data_root or "data", "--data-root"))
     return command
 
 
@@ -100,11 +106,11 @@ def check_predict(command: PredictCommand) -> PredictCommand:
     if not command.images:
         raise ReprogramError("no image was given to predict; write reprogram predict RUN IMAGE [IMAGE ...]")
     for image in command.images:
-        path = Path(image).expanduser()
-        if path.is_dir():
+        path = expanded(image, "image")
+        if is_folder(path):
             raise ReprogramError(f"{image!r} is a folder, but image files are expected; write {image.rstrip('/')}/*")
-        if not path.exists():
-            raise ReprogramError(f"image {image!r} does not exist; check the path")
+        if not is_file(path):
+            raise ReprogramError(f"image {shown(image)} {_no_file(path)}")
     return command
 
 
@@ -124,9 +130,12 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
     command, settings = read(MapCommand, own), {name: value for name, value in given.items() if name not in own}
     if not command.files:
         raise ReprogramError("no shard was given; write reprogram map 'shards/*.npz', or reprogram map predict MAPPING FILE")
-    out = Path(command.out).expanduser()
-    settle_folder(out)
-    if out.exists() and not command.replace:
+    out = expanded(command.out, "--out")
+    try:
+        settle_folder(Path(os.path.abspath(out)))  # noqa: PTH100  # without . and .., which are no names
+    except OSError as error:
+        raise ReprogramError(f"--out {shown(command.out)} can be no folder ({error.strerror}); choose another one") from None
+    if _exists(out) and not command.replace:
         raise ReprogramError(f"{command.out!r} exists already; choose another --out, or add --replace")
     if command.mapping == AUTO:
         for name, value in settings.items():
@@ -155,12 +164,23 @@ def check_logits(given: dict[str, Any]) -> tuple[LogitsCommand, dict[str, Any]]:
     else:
         check_model_name(command.model, command.weights)
     if command.data is not None:
-        check_data_spec(command.data, Path(command.data_root).expanduser())
+        check_data_spec(command.data, expanded(command.data_root, "--data-root"))
     checked = SOURCES.read(find_source(command.model)[0].prefix, options, spell)
     return command, {name: getattr(checked, name) for name in options}
 
 
 def check_folder(path: str) -> None:
     """Raise unless this is a folder that may hold an artefact."""
-    if not Path(path).expanduser().is_dir():
-        raise ReprogramError(f"{path!r} is not a folder; give a run folder or an artefact folder")
+    if not is_folder(expanded(path)):
+        raise ReprogramError(f"{shown(path)} is not a folder; give a run folder or an artefact folder")
+
+
+def _exists(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def _no_file(path: Path) -> str:
+    """What is wrong with a path that is no plain file."""
+    if _exists(path):
+        return "is no plain file; give a file on a disk"
+    return "does not exist; check the path"

@@ -1,5 +1,6 @@
 """Image folders: `train/ [val/] test/` with class folders in each, or class folders alone, split by a seed."""
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,8 @@ import torch
 
 from reprogram.data.dataset import DataSet, FileSplit
 from reprogram.data.splits import PARTS, drawn_test, resembles_split, split_of
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, short
+from reprogram.files.foreign import absolute, is_file, is_folder, listed
 from reprogram.images.pictures import SUFFIXES, begins_like_an_image
 
 _NOT_MEANT = frozenset({"thumbs.db", "desktop.ini"})  # file managers leave them behind
@@ -22,7 +24,7 @@ def load_folder(folder: Path, split_seed: int | None = 0) -> DataSet:
             class folders, or with class folders alone.
         split_seed: of the test split where the folder has none.
     """
-    name, source = folder.resolve().name, f"folder {str(folder)!r}"
+    name, source = absolute(folder).name, f"folder {str(folder)!r}"
     splits = _split_folders(folder)
     left_out: Counter[str] = Counter()
     if not splits:
@@ -62,7 +64,7 @@ def load_labelled(folder: Path, split: str, classes: Sequence[str]) -> FileSplit
     foreign = [name for name in _folders(place) if name not in classes]
     if foreign:
         raise ReprogramError(
-            f"folder {str(place)!r} has a class {foreign[0]!r}, but the model has {', '.join(classes[:4])}"
+            f"folder {str(place)!r} has a class {foreign[0]!r}, but the model has {', '.join(map(short, classes[:4]))}"
             f"{' ...' if len(classes) > 4 else ''}; give folders with the model's class names"
         )
     return _scan(place, tuple(classes), Counter())
@@ -85,11 +87,11 @@ def _split_folders(folder: Path) -> dict[str, Path]:
 
 
 def _folders(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    return [entry.name for entry in listed(folder) if is_folder(entry) and not entry.name.startswith(".")]
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = [f"{name}/" for name in names[:4]]
+    shown = [f"{short(name)}/" for name in names[:4]]
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) + (" ..." if len(names) > 4 else "")
 
 
@@ -103,7 +105,7 @@ def _scan(folder: Path, classes: tuple[str, ...], left_out: Counter[str]) -> Fil
     paths: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        if not (folder / name).is_dir():
+        if not is_folder(folder / name):
             continue  # a split may lack a class; the class keeps its number
         images, others = _images_below(folder / name)
         if not images:
@@ -125,22 +127,36 @@ def _images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
     """The image files of a folder and of those inside it, and how many other files there are of each kind."""
     images: list[Path] = []
     others: Counter[str] = Counter()
-    for path in sorted(folder.rglob("*")):
-        if any(part.startswith(".") for part in path.relative_to(folder).parts) or path.name.lower() in _NOT_MEANT:
-            continue
+    for path in _below(folder):
         suffix = path.suffix.lower()
-        if path.is_dir():
-            if path.is_symlink():  # not followed: it may lead back here
-                others["linked folder"] += 1
-        elif not path.exists():
+        if is_folder(path):  # not followed: it may lead back here
+            others["linked folder"] += 1
+        elif path.is_symlink() and not os.path.exists(path):  # noqa: PTH110  # a link to itself is broken, too
             others["broken link"] += 1
-        elif not path.is_file():
+        elif not is_file(path):
             others["special file"] += 1  # a pipe would never end
         elif suffix in SUFFIXES or (not suffix and begins_like_an_image(path)):
             images.append(path)
         else:
             others[suffix or "without a suffix"] += 1
     return images, others
+
+
+def _below(folder: Path) -> list[Path]:
+    """All that lies in a folder and in those inside it, sorted, but for real folders and what is hidden."""
+
+    def refuse(error: OSError) -> None:
+        raise ReprogramError(
+            f"folder {str(error.filename)!r} cannot be read ({error.strerror}); change its permissions or remove it"
+        )
+
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        linked = [name for name in folders if os.path.islink(os.path.join(place, name))]  # noqa: PTH114, PTH118  # fast
+        kept = [name for name in files if not name.startswith(".") and name.lower() not in _NOT_MEANT]
+        found += [Path(place, name) for name in (*linked, *kept)]
+    return sorted(found)
 
 
 def _counted(kinds: Counter[str]) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from reprogram.data.paper_sets import paper_missing, paper_set
-from reprogram.errors import ReprogramError, nearest
+from reprogram.errors import ReprogramError, nearest, shown
+from reprogram.files.foreign import absolute, expanded, is_file, is_folder
 from reprogram.registry import Registry
 
 
@@ -63,10 +64,10 @@ def find_format(spec: str) -> DataFormat:
     found = _matching(spec)
     if found is not None:
         return found
-    if given_path(spec).is_file():
-        problem = f"data {spec!r} is a file of a kind that is not known"
+    if is_file(given_path(spec)):
+        problem = f"data {shown(spec)} is a file of a kind that is not known"
     else:
-        problem = f"data {spec!r} is neither a folder or file that is there, nor a known set"
+        problem = f"data {shown(spec)} is neither a folder or file that is there, nor a known set"
     names = [record.form for record in FORMATS.values() if record.form == record.name]
     forms = ", ".join(record.form for record in FORMATS.values())
     raise ReprogramError(f"{problem}{nearest(spec, names) or '; check the path'} (known: {forms}; see: reprogram datasets)")
@@ -100,7 +101,7 @@ def ends_with(*suffixes: str) -> Callable[[str], bool]:
 
 def given_path(spec: str) -> Path:
     """A `path` for texts that are paths; `~` is the user's home."""
-    return Path(spec).expanduser()
+    return expanded(spec, "data")
 
 
 def _matching(spec: str) -> DataFormat | None:
@@ -110,28 +111,28 @@ def _matching(spec: str) -> DataFormat | None:
 def _located(spec: str) -> str | None:
     record = _matching(spec)
     path = None if record is None or record.path is None else record.path(spec)
-    return None if record is None or path is None else f"{record.prefix}{path.resolve()}"
+    return None if record is None or path is None else f"{record.prefix}{absolute(path)}"
 
 
 def _file_is_there(spec: str, _root: Path) -> None:
-    if not given_path(spec).is_file():
-        raise ReprogramError(f"data {spec!r} does not exist; check the path")
+    if not is_file(given_path(spec)):
+        raise ReprogramError(f"data {shown(spec)} does not exist; check the path")
 
 
 def _hub_path(spec: str) -> Path | None:
     path = given_path(spec.partition(":")[2])
-    return path if path.exists() else None
+    return path if is_folder(path) or is_file(path) else None
 
 
 def _check_hub(spec: str, _root: Path) -> None:
     name = spec.partition(":")[2]
     if name.startswith(("/", ".", "~")) and _hub_path(spec) is None:  # meant as a path: no name on the Hub begins like this
-        raise ReprogramError(f"data {spec!r} does not exist; check the path")
+        raise ReprogramError(f"data {shown(spec)} does not exist; check the path")
 
 
 def _check_paper(spec: str, root: Path) -> None:
     entry = paper_set(spec.partition(":")[2])
-    if not root.is_dir():
+    if not is_folder(root):
         raise paper_missing(entry, root)
 
 
@@ -141,7 +142,7 @@ for _record in (
         "folder",
         "FOLDER",
         "train/<class>/*.jpg, test/<class>/*.jpg, perhaps val/; or <class>/*.jpg, a fifth of them for testing",
-        matches=lambda spec: given_path(spec).is_dir(),
+        matches=lambda spec: is_folder(given_path(spec)),
         load=f"{_LOAD}:from_folder",
         path=given_path,
     ),

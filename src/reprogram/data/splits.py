@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, shown
 from reprogram.names import plain_name
 from reprogram.randomness import generator
 
 PARTS = ("train", "val", "test")
 TEST_FRACTION = 0.2
+_LONGEST_NUMBER = 100  # digits: what is longer is a name, and Python refuses to read numbers of more than 4,300
 #: Every accepted spelling, in lower case, of the three splits.
 SPLIT_WORDS = {
     "train": "train",
@@ -109,7 +110,7 @@ def places_by_word(words: Sequence[str], source: str) -> dict[str, Tensor]:
         part = split_of(word)
         if part is None:
             raise ReprogramError(
-                f"{source} has the split {word!r} in row {index + 1}, but one of {', '.join(SPLIT_WORDS)} is expected"
+                f"{source} has the split {shown(word)} in row {index + 1}, but one of {', '.join(SPLIT_WORDS)} is expected"
             )
         members[part].append(index)
     for part in ("train", "test"):
@@ -156,4 +157,4 @@ def checked_classes(classes: Sequence[str], labels: Mapping[str, Tensor], source
 
 
 def _is_number(name: str) -> bool:
-    return name.removeprefix("-").isdecimal()
+    return len(name) <= _LONGEST_NUMBER and name.removeprefix("-").isdecimal()

@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from reprogram.child import tried_in_child
 from reprogram.data.dataset import DataSet, FileSplit
+from reprogram.data.parquet import COLUMNS, read_columns
 from reprogram.data.splits import drawn_test, places_by_word, sorted_classes
-from reprogram.errors import ReprogramError, first_line
-
-_COLUMNS = ("path", "label", "split")
+from reprogram.errors import ReprogramError, extra_missing, first_line, short, shown
+from reprogram.files.foreign import Lines, is_file, is_text, opened_text
+from reprogram.names import LONGEST_NAME
 
 
 def load_table(path: Path, split_seed: int | None = 0) -> DataSet:
@@ -30,21 +32,21 @@ def load_table(path: Path, split_seed: int | None = 0) -> DataSet:
     count = len(columns["path"])
     if not count:
         raise ReprogramError(f"table {str(path)!r} has no row below its header; list one image in each row")
-    cells = {name: [_text(value) for value in values] for name, values in columns.items()}
-    for name, values in cells.items():
-        if "" in values:
-            raise ReprogramError(f"table {str(path)!r} has no {name} in row {values.index('') + 1}; fill the cell in")
+    cells = {
+        name: [_text(path, row, name, value) for row, value in enumerate(values, start=1)]
+        for name, values in columns.items()
+    }
     files = [path.parent / cell for cell in cells["path"]]
     for row, file in enumerate(files, start=1):
-        if not file.is_file():
+        if not is_file(file):
             raise ReprogramError(
-                f"table {str(path)!r} names the image {cells['path'][row - 1]!r} in row {row}, but there is no file "
-                f"{str(file)!r}; give paths relative to the table's folder"
+                f"table {str(path)!r} names the image {shown(cells['path'][row - 1])} in row {row}, but there is no file "
+                f"{shown(str(file))}; give paths relative to the table's folder"
             )
     classes = sorted_classes(cells["label"])
     if len(classes) < 2:
         raise ReprogramError(
-            f"table {str(path)!r} has the one class {classes[0]!r}, but at least 2 are expected; check the column label"
+            f"table {str(path)!r} has the one class {shown(classes[0])}, but at least 2 are expected; check the column label"
         )
     numbers = {name: number for number, name in enumerate(classes)}
     labels = torch.tensor([numbers[name] for name in cells["label"]], dtype=torch.int64)
@@ -54,52 +56,83 @@ def load_table(path: Path, split_seed: int | None = 0) -> DataSet:
     return DataSet.of_parts(path.stem, classes, everything.divided(places), source=source)
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else str(value).strip()
+def _text(path: Path, row: int, column: str, value: Any) -> str:
+    """A cell as text, if it is one that can be written and read."""
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            value = value.decode(errors="surrogateescape")  # as Python has the names of such files
+    if isinstance(value, float) and value.is_integer():  # a class number, which a column with empty cells holds as 3.0
+        value = int(value)
+    text = "" if value is None else str(value).strip()
+    if not text:
+        raise ReprogramError(f"table {str(path)!r} has no {column} in row {row}; fill the cell in")
+    if isinstance(value, (list, tuple, dict)) or len(text) > LONGEST_NAME or not is_text(text):
+        raise ReprogramError(
+            f"table {str(path)!r} has the {column} {shown(value)} in row {row}, but a plain text of at most {LONGEST_NAME} "
+            "letters is expected; mend that row"
+        )
+    return text
 
 
 def _known_columns(path: Path, header: Sequence[str]) -> dict[str, int]:
     """Where the columns that count are, whatever else the table holds."""
-    places = {name.strip().lower(): place for place, name in reversed(list(enumerate(header)))}
+    names = [name.strip().lower() for name in header]
+    places = {name: place for place, name in reversed(list(enumerate(names)))}
     for name in ("path", "label"):
         if name not in places:
             raise ReprogramError(
-                f"table {str(path)!r} has the columns {', '.join(header) or '(none)'}, but path, label and perhaps split "
+                f"table {str(path)!r} has the columns {_listed(header)}, but path, label and perhaps split "
                 f"are expected; add or rename the column {name}"
             )
-    return {name: places[name] for name in _COLUMNS if name in places}
+    for name in COLUMNS:
+        if names.count(name) > 1:
+            raise ReprogramError(
+                f"table {str(path)!r} has {names.count(name)} columns {name}, but one is expected; rename the others"
+            )
+    return {name: places[name] for name in COLUMNS if name in places}
+
+
+def _listed(header: Sequence[str]) -> str:
+    return (", ".join(map(short, header[:12])) or "(none)") + (" ..." if len(header) > 12 else "")
 
 
 def _read_csv(path: Path) -> Mapping[str, list[Any]]:
+    remedy = "save it as CSV in UTF-8"
+    columns: dict[str, list[Any]] = {}
+    places: dict[str, int] = {}
     try:
-        # utf-8-sig, because a spreadsheet program begins its file with a byte order mark
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",") if row]
-    except FileNotFoundError:
-        raise ReprogramError(f"table {str(path)!r} does not exist; check the path") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ReprogramError(f"table {str(path)!r} cannot be read ({error}); save it as CSV in UTF-8") from None
-    if not rows:
+        with opened_text(path, "table", remedy, newline="") as file:
+            lines = Lines(file, path, "table")
+            for row in csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ","):
+                lines.end_row()
+                if not places and row:
+                    places = _known_columns(path, row)
+                    columns = {name: [] for name in places}
+                elif row:  # what stands in other columns is let go at once
+                    for name, place in places.items():
+                        columns[name].append(row[place] if place < len(row) else None)
+    except csv.Error as error:
+        raise ReprogramError(f"table {str(path)!r} cannot be read ({first_line(error)}); {remedy}") from None
+    if not places:
         raise ReprogramError(f"table {str(path)!r} is empty; begin it with the header path,label or path,label,split")
-    places = _known_columns(path, rows[0])
-    return {name: [row[place] if place < len(row) else None for row in rows[1:]] for name, place in places.items()}
+    return columns
 
 
 def _read_parquet(path: Path) -> Mapping[str, list[Any]]:
     try:
-        import pyarrow.parquet
+        import pyarrow.parquet  # noqa: F401
     except ModuleNotFoundError:
-        raise ReprogramError(
-            f"table {str(path)!r} needs pyarrow, which is not installed; run: pip install 'reprogram[data]'"
-        ) from None
-    if not path.is_file():
+        raise extra_missing("pyarrow", "data", f"table {str(path)!r}") from None
+    if not is_file(path):
         raise ReprogramError(f"table {str(path)!r} does not exist; check the path")
+    remedy = "write it as Parquet again"
+    tried_in_child("reprogram.data.parquet:read_columns", path, "table", remedy)
     try:
-        header = pyarrow.parquet.read_schema(path).names
-        places = _known_columns(path, header)
-        table = pyarrow.parquet.read_table(path, columns=[header[place] for place in places.values()])
-        return {name: table.column(header[place]).to_pylist() for name, place in places.items()}
-    except (OSError, pyarrow.ArrowException) as error:
-        raise ReprogramError(
-            f"table {str(path)!r} cannot be read ({first_line(error)}); write it as Parquet again"
-        ) from None
+        header, columns = read_columns(path)
+    except ReprogramError:
+        raise
+    except Exception as error:  # of many kinds, all meaning that the file is not as pyarrow would have written it
+        raise ReprogramError(f"table {str(path)!r} cannot be read ({first_line(error)}); {remedy}") from None
+    return {name: columns[place] for name, place in _known_columns(path, header).items()}

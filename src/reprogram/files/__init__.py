@@ -1,7 +1,8 @@
 """The floor under everything on disk: one way to write, one way to read what somebody else may have written.
 
 `writing` puts whole files and folders in their places, `locks` keeps two processes from doing so at once, `seals` adds a
-SHA-256 to what is written, and `reading` checks it, and the form, before anybody relies on it.
+SHA-256 to what is written, and `reading` checks it, and the form, before anybody relies on it. `foreign` opens what is not
+ours at all, row by row.
 """
 
 from reprogram.files.locks import locked, remove_abandoned

@@ -42,6 +42,7 @@ class FitConfig(TrainingSettings):
     canvas: int = Field(
         224,
         ge=8,
+        le=8192,
         description="Side of the square that the model receives; by default its own input size.",
         json_schema_extra=RESOLVED,
     )

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from reprogram.data.registry import absolute_spec
+from reprogram.files.foreign import expanded, is_folder
 from reprogram.run.config import FitConfig
 from reprogram.sources.registry import absolute_name, find_source
 
@@ -31,10 +32,10 @@ def default_folder(config: FitConfig) -> Path:
     'runs/my-birds-none-blm+'
     """
     program = config.program if "program" in config.given else find_source(config.model)[0].kind.default_program
-    data = Path(config.data).expanduser()
-    name = data.name if data.is_dir() else data.stem
+    data = expanded(config.data, "data")
+    name = data.name if is_folder(data) else data.stem
     return Path("runs") / f"{name}-{program}-{config.mapping}".translate(_UNSAFE)
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    return str(expanded(path).absolute())

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, short, shown
+from reprogram.files.foreign import absolute, expanded, is_file, is_folder
 from reprogram.registry import SettingsRegistry
 from reprogram.sources.settings import OnnxOptions, SourceOptions, TextOptions
 
@@ -114,14 +115,14 @@ def find_source(name: str) -> tuple[Source, str]:
     prefix, separator, architecture = name.partition(":")
     if not separator or prefix not in SOURCES:
         raise ReprogramError(
-            f"model {name!r} is not of the form source:name with a source of {', '.join(SOURCES)}; "
-            f"write for example bundled:efficientnet_lite0 or timm:{architecture or name}"
+            f"model {shown(name)} is not of the form source:name with a source of {', '.join(SOURCES)}; "
+            f"write for example bundled:efficientnet_lite0 or timm:{short(architecture or name)}"
         )
     source = SOURCES[prefix]
     if not architecture and source.names is not None:
-        raise ReprogramError(f"model {name!r} names no architecture; list them with: reprogram models '{prefix}:*'")
+        raise ReprogramError(f"model {shown(name)} names no architecture; list them with: reprogram models '{prefix}:*'")
     if not architecture:
-        raise ReprogramError(f"model {name!r} names no model; write {source.form}")
+        raise ReprogramError(f"model {shown(name)} names no model; write {source.form}")
     return source, architecture
 
 
@@ -136,7 +137,7 @@ def check_model_name(name: str, weights: str | Path | None = None) -> Source:
     path = source.find_path(architecture)
     if weights is not None:
         find_weights(weights)
-    elif source.file and path is not None and not path.is_file():
+    elif source.file and path is not None and not is_file(path):
         raise missing_file(source.prefix, path)
     return source
 
@@ -145,38 +146,40 @@ def absolute_name(name: str) -> str:
     """A model's name with an absolute path in it, where it holds one, so that it means the same from any folder."""
     source, architecture = find_source(name)
     path = source.find_path(architecture)
-    return name if path is None else f"{source.prefix}:{path.resolve()}"
+    return name if path is None else f"{source.prefix}:{absolute(path)}"
 
 
 def find_weights(weights: str | Path) -> Path:
     """The path of a weights file of the user's own, with ~ expanded."""
-    path = Path(weights).expanduser()
-    if not path.is_file():
-        raise ReprogramError(f"weights file {str(path)!r} does not exist; give a .safetensors or a torch state dict file")
+    path = expanded(weights, "weights")
+    if not is_file(path):
+        raise ReprogramError(
+            f"weights file {shown(str(path))} does not exist; give a .safetensors or a torch state dict file"
+        )
     return path
 
 
 def missing_file(prefix: str, path: Path) -> ReprogramError:
     """The error for a model that is a file, where there is no such file."""
-    return ReprogramError(f"{prefix} file {str(path)!r} does not exist; give the path of a .{prefix} file")
+    return ReprogramError(f"{prefix} file {shown(str(path))} does not exist; give the path of a .{prefix} file")
 
 
 def _onnx_path(architecture: str) -> Path:
-    return Path(architecture).expanduser()
+    return expanded(architecture, "model")
 
 
 def _transformers_path(architecture: str) -> Path | None:
-    folder = Path(architecture).expanduser()
-    if not folder.is_dir() and not _HUB_NAME.fullmatch(architecture):
+    folder = expanded(architecture, "model")
+    if not is_folder(folder) and not _HUB_NAME.fullmatch(architecture):
         raise ReprogramError(
-            f"hf:{architecture} is neither a folder nor a name on the Hub; write hf:FOLDER or hf:owner/model"
+            f"hf:{short(architecture)} is neither a folder nor a name on the Hub; write hf:FOLDER or hf:owner/model"
         )
-    return folder if folder.is_dir() else None
+    return folder if is_folder(folder) else None
 
 
 def _openclip_path(architecture: str) -> Path | None:
-    path = Path(architecture).expanduser()
-    return path if path.suffix == ".json" or (path / CLIP_CONFIG).is_file() else None
+    path = expanded(architecture, "model")
+    return path if path.suffix == ".json" or is_file(path / CLIP_CONFIG) else None
 
 
 register_source(

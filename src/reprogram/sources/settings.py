@@ -3,12 +3,14 @@
 Each field becomes a keyword of `load_frozen` and a flag of the command line. None, or nothing said, is the default.
 """
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationInfo
 
 from reprogram.errors import ReprogramError
+from reprogram.files.foreign import absolute, is_file
 from reprogram.settings import Settings
 
 Outputs = Literal["logits", "probabilities"]
@@ -85,6 +87,6 @@ class OnnxOptions(SourceOptions):
 
 def _with_absolute_file(options: Taker, field: str) -> Taker:
     value = getattr(options, field)
-    if isinstance(value, str) and (path := Path(value).expanduser()).is_file():
-        return options.model_copy(update={field: str(path.resolve())})
+    if isinstance(value, str) and is_file(path := os.path.expanduser(value)):  # noqa: PTH111  # it may be no path at all
+        return options.model_copy(update={field: str(absolute(path))})
     return options

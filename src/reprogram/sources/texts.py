@@ -6,8 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from reprogram.errors import ReprogramError
-from reprogram.names import plain_name
+from reprogram.errors import ReprogramError, shown
+from reprogram.files.foreign import is_text, read_list
+from reprogram.names import LONGEST_NAME, first_twice, plain_name
 
 DEFAULT_TEMPLATE = "This is a photo of a {}."
 
@@ -30,9 +31,9 @@ class Texts(list[str]):
     def __init__(self, classes: Sequence[str], templates: Sequence[str], embeddings: Tensor | None = None) -> None:
         self.classes, self.templates = tuple(classes), checked_templates(templates)
         if not self.classes or isinstance(classes, str):
-            raise ReprogramError(f"classes {classes!r} were given, but a list of at least one class name is expected")
+            raise ReprogramError(f"classes {shown(classes)} were given, but a list of at least one class name is expected")
         names = [plain_name(name) for name in self.classes]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        twice = first_twice(names)
         if twice is not None:
             raise ReprogramError(f"two classes are both {twice!r} in a text, where classes must differ; rename one of them")
         super().__init__(template.replace("{}", name) for template in self.templates for name in names)
@@ -79,11 +80,13 @@ def checked_templates(templates: Sequence[str]) -> tuple[str, ...]:
     """The templates, each with one place for the class name, none twice."""
     checked = (templates,) if isinstance(templates, str) else tuple(templates)
     for template in checked:
-        if not isinstance(template, str) or template.count("{}") != 1:
+        if not isinstance(template, str) or template.count("{}") != 1 or not is_text(template):
             raise ReprogramError(
-                f"template {template!r} was given, but a text with one {{}} for the class name is expected; "
+                f"template {shown(template)} was given, but a text with one {{}} for the class name is expected; "
                 f"write for example {DEFAULT_TEMPLATE!r}"
             )
+        if len(template) > LONGEST_NAME:
+            raise ReprogramError(f"a template of {len(template)} letters was given, but {LONGEST_NAME} are the most; cut it")
     if len(set(checked)) != len(checked) or not checked:
         raise ReprogramError(f"{len(checked)} templates were given, but one or more different ones are expected")
     return checked
@@ -91,10 +94,5 @@ def checked_templates(templates: Sequence[str]) -> tuple[str, ...]:
 
 def read_templates(path: Path) -> tuple[str, ...]:
     """The templates in a text file, one per line; empty lines do not count."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ReprogramError(
-            f"templates file {str(path)!r} cannot be read ({type(error).__name__}); check the path"
-        ) from None
+    lines = read_list(path, "templates file", "write one template per line, in UTF-8").splitlines()
     return checked_templates([line.strip() for line in lines if line.strip()])
