@@ -33,7 +33,7 @@ def encoded(text: str) -> bytes:
 def sealed_json(content: Mapping[str, Any]) -> str:
     """A JSON table for a file of its own, its last key the SHA-256 of all that stands before the digest.
 
-    >>> print(sealed_json({"a": 1})[:30])
+    >>> print(sealed_json({"a": 1})[:24])
     {
       "a": 1,
       "sha256": "
