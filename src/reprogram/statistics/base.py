@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.files import read_tensors, write_tensors
 
 _UNIT = 2.0**-52  # of float64
@@ -164,7 +164,7 @@ class Statistics(nn.Module, ABC):
         # a sum is finite unless something in it is not: one quick pass, and a closer look only where it is not
         total = logits.sum(dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32)
         if not (bool(total.isfinite()) or bool(logits.isfinite().all())):
-            raise ReprogramError(
+            raise NonFiniteError(
                 "the logits hold NaN or infinity, but finite numbers are expected; check the input, lower the lr or use fp32"
             )
         return logits.to(self.samples.device)
