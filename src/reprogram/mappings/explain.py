@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from reprogram.errors import NonFiniteError
 from reprogram.mappings.predictions import checked_count
 from reprogram.sources.vision_language import TextEncoder, label_similarity
 
@@ -67,6 +68,8 @@ def explain_weights(
     """
     count = checked_count(count, least=1)
     weights = weights.float().cpu()
+    if not bool(weights.isfinite().all()):
+        raise NonFiniteError("the weights hold NaN or infinity, but finite numbers are expected; make the mapping again")
     likeness = None if encoder is None else label_similarity(encoder, source_labels, classes)
     strongest = weights.abs().topk(min(count, len(weights)), dim=0).indices
     named = {
