@@ -35,12 +35,16 @@ class Affine:
         parts = (self.omega, self.shift, self.scale, self.bias)
         return Affine(*(None if part is None else part.to(place) for part in parts))  # type: ignore[arg-type]
 
-    @property
-    def finite(self) -> bool:
-        """Whether every number is finite, and no scale is 0."""
+    def checked(self, name: str) -> "Affine":
+        """The same, or an error where a number of this mapping is not finite, or where it divides by 0."""
         parts = [part for part in (self.omega, self.shift, self.scale, self.bias) if part is not None]
         whole = all(bool(part.isfinite().all()) for part in parts)
-        return whole and (self.scale is None or bool((self.scale != 0).all()))
+        if not whole or (self.scale is not None and not bool(self.scale.all())):
+            raise NonFiniteError(
+                f"the weights of mapping {name!r} leave the range of float32, as of logits that hardly differ; multiply the "
+                "logits by a constant, or bring settings such as shrinkage nearer to their defaults"
+            )
+        return self
 
     def folded(self) -> tuple[Tensor, Tensor]:
         """W (k_S, k_T) and b (k_T,), with target logits = z·W + b: what can be folded into a model's last layer."""

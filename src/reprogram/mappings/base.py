@@ -170,7 +170,7 @@ class Mapping(nn.Module, ABC):
             total = self.statistics.empty()  # apart: ours may be among them
             for part in parts:
                 total.merge(part)
-        found, before = self._solved(total), self.weights.detach().clone()
+        found, before = self.solve(total).checked(self.name), self.weights.detach().clone()
         if parts:
             self.statistics.reset().merge(total)
         for name in ("omega", "shift", "scale", "bias"):
@@ -178,7 +178,8 @@ class Mapping(nn.Module, ABC):
                 buffer.copy_(getattr(found, name))
         self._fold_parts = []
         if len(parts) > 1:
-            self._fold_parts = [self._solved(self.statistics.copy().subtract(part)).to(before.device) for part in parts]
+            others = (self.statistics.copy().subtract(part) for part in parts)
+            self._fold_parts = [self.solve(rest).checked(self.name).to(before.device) for rest in others]
         sizes = (self.weights.abs().sum(0) + before.abs().sum(0)).clamp_min(1e-30)
         return float(((self.weights - before).abs().sum(0) / sizes).mean())
 
@@ -191,16 +192,6 @@ class Mapping(nn.Module, ABC):
         """Take samples out again; the result equals a mapping that never saw them."""
         self.estimate(self._own_statistics("forget").copy().subtract(statistics))
         return self
-
-    def _solved(self, statistics: Statistics) -> Affine:
-        """What `solve` gives, or an error if float32 cannot hold it."""
-        found = self.solve(statistics)
-        if not found.finite:
-            raise NonFiniteError(
-                f"the weights of mapping {self.name!r} leave the range of float32, as of logits that hardly differ; multiply "
-                "the logits by a constant, or bring settings such as shrinkage nearer to their defaults"
-            )
-        return found
 
     def with_class(self, name: str, statistics: Statistics | None = None) -> "Mapping":
         """This mapping with one class more, of which `statistics` (of the new mapping's shape) hold the samples, if any."""
@@ -297,9 +288,7 @@ class Mapping(nn.Module, ABC):
             )
         weights = self.weights.double().cpu()
         if not bool(weights.isfinite().all() and probabilities.isfinite().all()):
-            raise NonFiniteError(
-                "the weights or the answers hold NaN or infinity, but finite numbers are expected; mend them"
-            )
+            raise NonFiniteError("the weights or the answers hold NaN or infinity, but finite numbers are expected")
         shares = torch.zeros(len(indices), self.k_target, dtype=torch.float64)
         for labels, scores in zip(indices.T, probabilities.T, strict=True):
             shares += weights[labels.clamp_min(0)] * (scores * (labels >= 0))[:, None]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from functools import wraps
 from threading import Lock, RLock
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 Arguments = ParamSpec("Arguments")
@@ -35,7 +35,7 @@ def exclusive(
                 vars(self).update(before)
                 raise
 
-    return alone
+    return cast("Callable[Concatenate[Self, Arguments], Result]", alone)
 
 
 def _lock_of(owner: Any) -> Any:

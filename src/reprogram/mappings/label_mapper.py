@@ -24,6 +24,7 @@ from reprogram.mappings.class_labels import (
     with_label,
 )
 from reprogram.mappings.exclusive import exclusive
+from reprogram.mappings.learned import relative_weights
 from reprogram.mappings.parameters import check_mapper_settings, with_settings
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import Selection, select
@@ -318,7 +319,7 @@ class LabelMapper(_Mapper):
             self.n_iter_ = 1
             return self
         inputs = self.mapping_.affine.normalised(_tensor(X)).detach()
-        each = torch.from_numpy(_relative(_check_sample_weight(weights, X, dtype=np.float64)))
+        each = relative_weights(torch.from_numpy(_check_sample_weight(weights, X, dtype=np.float64)))
         parameters = list(self.mapping_.parameters())
         before = [part.detach().clone() for part in parameters]
         optimizer = self._optimizer = self._optimizer or torch.optim.Adam(self.mapping_.parameters(), lr=self.learning_rate)
@@ -332,9 +333,8 @@ class LabelMapper(_Mapper):
                 optimizer.step()
             if not all(bool(part.isfinite().all()) for part in (losses.detach(), *parameters)):
                 optimizer.state.clear()
-                with torch.no_grad():
-                    for part, good in zip(parameters, before, strict=True):
-                        part.copy_(good)
+                for part, good in zip(parameters, before, strict=True):
+                    part.data.copy_(good)
                 raise NonFiniteError(
                     f"the weights of method {self.method!r} became NaN or infinite in pass {self.n_iter_}, so nothing was "
                     f"changed; lower learning_rate = {self.learning_rate:g}, or take normalize = 'standardise'"
@@ -393,11 +393,6 @@ def _checked_weights(weights: ArrayLike | None, X: NDArray[Any]) -> NDArray[Any]
         raise ReprogramError("all sample weights are zero, but at least one sample must count")
     check_weights(torch.from_numpy(checked))
     return checked
-
-
-def _relative(weights: NDArray[Any]) -> NDArray[Any]:
-    """Weights for a weighted mean in float32, whatever their size: over a power of 2, so that no digit changes."""
-    return np.asarray(np.ldexp(weights, -np.frexp(weights.max())[1]), dtype=np.float32)
 
 
 def _tensor(X: NDArray[Any]) -> Tensor:

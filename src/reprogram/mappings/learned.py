@@ -49,3 +49,12 @@ class SigmoidMapping(LearnedMapping):
     @override
     def weights(self) -> Tensor:
         return self.matrix.sigmoid()
+
+
+def relative_weights(weights: Tensor) -> Tensor:
+    """Sample weights (N,) float64 for weighted means in float32, whatever their size: over a power of 2, to keep all digits.
+
+    >>> relative_weights(torch.tensor([3e-100, 1e-100], dtype=torch.float64)).sum() > 0.3
+    tensor(True)
+    """
+    return torch.ldexp(weights, -torch.frexp(weights.max()).exponent).float()

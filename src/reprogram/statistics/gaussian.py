@@ -146,8 +146,8 @@ class GaussianStatistics(Statistics):
         size = max(float(_means(self.samples, self.sums).abs().max()), float(self.mean_square().max()) ** 0.5)
         if 0 < size < SMALLEST_LOGIT:
             raise NonFiniteError(
-                f"the logits are at most {size:.3g} in size, but at least {SMALLEST_LOGIT:g} is expected where squares count; "
-                "multiply them by a constant"
+                f"the logits are at most {size:.3g} in size, but at least {SMALLEST_LOGIT:g} is expected where squares "
+                "count; multiply them by a constant"
             )
 
     def mean_square(self) -> Tensor:
