@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from reprogram.errors import NonFiniteError
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.settings import NormalizedSettings
-from reprogram.statistics.base import SMALLEST_LOGIT, Statistics
+from reprogram.statistics.base import Statistics
 from reprogram.statistics.joint import JointStatistics
 
 
@@ -45,11 +44,6 @@ class LinearMapping(Mapping):
             return Affine(omega)
         assert isinstance(statistics, JointStatistics)
         mean, deviation = statistics.moments_of_logits()
-        if bool(((deviation > 0) & (deviation < SMALLEST_LOGIT)).any()):
-            raise NonFiniteError(
-                f"a logit deviates by {float(deviation[deviation > 0].min()):.3g} only, but at least {SMALLEST_LOGIT:g} is "
-                "expected where logits are normalised; multiply them by a constant"
-            )
         scale = deviation.where(deviation > 0, 1).float() if self.settings.normalize == "standardise" else None
         return Affine(omega, mean.float(), scale)
 

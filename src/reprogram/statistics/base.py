@@ -222,6 +222,15 @@ def check_finite(logits: Tensor, largest: float = math.inf) -> None:
             )
 
 
+def check_size(size: float) -> None:
+    """Raise where the largest of all logits, or what they deviate by, is so small that squares vanish; 0 is nothing at all."""
+    if 0 < size < SMALLEST_LOGIT:
+        raise NonFiniteError(
+            f"the logits are at most {size:.3g} in size, but at least {SMALLEST_LOGIT:g} is expected where they are squared; "
+            "multiply them by a constant"
+        )
+
+
 def check_weights(weights: Tensor) -> None:
     """Raise unless every weight is 0 or of a size that can be squared and summed up."""
     heavy = weights[weights > 0]

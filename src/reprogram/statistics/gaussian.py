@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from reprogram.errors import NonFiniteError, ReprogramError
-from reprogram.statistics.base import LARGEST_LOGIT, SMALLEST_LOGIT, Statistics, rearranged
+from reprogram.errors import ReprogramError
+from reprogram.statistics.base import LARGEST_LOGIT, Statistics, check_size, rearranged
 
 LARGEST_COVARIANCE = 8192  # 512 MB; logits of more labels are handled in the span of their features, or not at all
 
@@ -144,11 +144,7 @@ class GaussianStatistics(Statistics):
     def check_size(self) -> None:
         """Raise where the logits are so small that their squares vanish."""
         size = max(float(_means(self.samples, self.sums).abs().max()), float(self.mean_square().max()) ** 0.5)
-        if 0 < size < SMALLEST_LOGIT:
-            raise NonFiniteError(
-                f"the logits are at most {size:.3g} in size, but at least {SMALLEST_LOGIT:g} is expected where squares "
-                "count; multiply them by a constant"
-            )
+        check_size(size)
 
     def mean_square(self) -> Tensor:
         """The mean of z² over all samples, for each coordinate: (k_S,)."""

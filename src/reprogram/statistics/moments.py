@@ -6,8 +6,10 @@ Squares are kept about the means of the groups, not about 0, whose digits a comm
 import torch
 from torch import Tensor
 
-#: A spread below this share of the squares about 0 is the rounding of float32 logits: the logit is constant.
-ROUNDING = 2.0**-46
+from reprogram.statistics.base import SMALLEST_LOGIT, check_size
+
+# a variance below this share of the squares about 0 is the rounding of float32 logits
+_ROUNDING = 2.0**-46
 
 
 def of_groups(values: Tensor, groups: Tensor, count: int, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -37,13 +39,20 @@ def between(n: Tensor, sums: Tensor, more: Tensor, others: Tensor) -> Tensor:
 def overall(n: Tensor, sums: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and deviation (k,) of all groups together; the deviation is 0 for constant values.
 
-    >>> n, sums, spread = of_groups(torch.tensor([[1e9], [1e9 + 2], [1e9 + 7]]).double(), torch.tensor([0, 0, 1]), 2)
-    >>> [part.tolist() for part in overall(n, sums, spread)]
-    [[1000000003.0], [2.943920288775949]]
+    >>> values = torch.tensor([[1e9], [1e9 + 2], [1e9 + 7]], dtype=torch.float64)
+    >>> mean, deviation = overall(*of_groups(values, torch.tensor([0, 0, 1]), 2))
+    >>> mean.tolist(), deviation.round(decimals=6).tolist()
+    ([1000000003.0], [2.94392])
     """
     weight = n.sum().double()
     weight = weight.where(weight > 0, 1)
     mean = sums.sum(0) / weight
     means = sums / n.where(n > 0, 1)[:, None]
     variance = (spread.sum(0) + ((means - mean).square() * n[:, None]).sum(0)) / weight
-    return mean, variance.where(variance > ROUNDING * (mean.square() + variance), 0).sqrt()
+    check_size(max(float(means.abs().max()), float(variance.max()) ** 0.5))
+    return mean, variance.where(variance > least_variance(mean.square() + variance), 0).sqrt()
+
+
+def least_variance(squares: Tensor) -> Tensor:
+    """The variance that a logit must have not to be constant, by the mean of its squares about 0."""
+    return (squares * _ROUNDING).clamp_min(SMALLEST_LOGIT**2)
