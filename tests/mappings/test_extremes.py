@@ -1,19 +1,13 @@
 """Numbers at their limits, for every mapping: the result is right, or refused in one sentence; never NaN, never nonsense."""
 
-import copy
-import pickle
-import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 
 from reprogram.errors import EvidenceWarning, NonFiniteError, ReprogramError
 from reprogram.mappings.base import make_mapping
-from reprogram.mappings.exclusive import _locks
 from reprogram.mappings.label_mapper import LabelMapper, LabelMapperCV
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import select
@@ -401,40 +395,6 @@ def test_weights_that_are_no_numbers_are_not_explained():
         mapping.explain()
     with pytest.raises(NonFiniteError, match="weights or the answers hold NaN"):
         mapping.predict_answers(torch.tensor([[0]]), torch.tensor([[1.0]]))
-
-
-@estimated
-def test_several_threads_may_teach_one_mapper(name):
-    X, y = drawn(n=2000)
-    whole = mapper(name).fit(X, y)
-    shared = mapper(name).partial_fit(X[:1], y[:1], classes=[0, 1, 2])
-    parts = np.array_split(np.arange(1, 2000), 160)
-    start = threading.Barrier(8)
-
-    def teach(number):
-        start.wait()
-        for part in parts[number::8]:
-            shared.partial_fit(X[part], y[part])
-            shared.predict(X[:3])
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(teach, range(8)))
-    assert shared.mapping_.statistics.n == 2000
-    np.testing.assert_allclose(shared.weights_, whole.weights_, rtol=1e-4, atol=1e-6)
-
-
-def test_the_lock_is_no_part_of_a_mapper():
-    X, y = drawn()
-    fitted = mapper("blm").fit(X, y)
-    assert fitted in _locks
-    assert not any("lock" in name for name in (*vars(fitted), *fitted.get_params()))
-    for copied in (pickle.loads(pickle.dumps(fitted)), copy.deepcopy(fitted), copy.copy(fitted)):
-        np.testing.assert_array_equal(copied.predict_proba(X), fitted.predict_proba(X))
-        copied.partial_fit(X, y)
-    assert clone(fitted).fit(X, y).score(X, y) == fitted.score(X, y)
-    count = len(_locks)
-    del fitted, copied
-    assert len(_locks) < count
 
 
 @families

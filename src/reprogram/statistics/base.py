@@ -223,11 +223,11 @@ def check_finite(logits: Tensor, largest: float = math.inf) -> None:
 
 
 def check_size(size: float) -> None:
-    """Raise where the largest of all logits, or what they deviate by, is so small that squares vanish; 0 is nothing at all."""
+    """Raise where the largest of all logits, or what they deviate by, is so small that squares vanish; 0 is nothing."""
     if 0 < size < SMALLEST_LOGIT:
         raise NonFiniteError(
-            f"the logits are at most {size:.3g} in size, but at least {SMALLEST_LOGIT:g} is expected where they are squared; "
-            "multiply them by a constant"
+            f"the logits are at most {size:.3g} in size, but at least {SMALLEST_LOGIT:g} is expected where they are "
+            "squared; multiply them by a constant"
         )
 
 

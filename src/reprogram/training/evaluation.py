@@ -123,14 +123,15 @@ def evaluate(
                 logits = model(batch)
             best = logits.argmax(1, keepdim=True)
             predicted.append(best.flatten().cpu())
-            confidence.append(logits.softmax(1).gather(1, best).flatten().cpu())
-    sure = torch.cat(confidence)
-    if bad := int((~sure.isfinite()).sum()):  # as are those of a row that has NaN or infinity anywhere
+            sure = logits.softmax(1).gather(1, best).flatten()
+            confidence.append(sure.where(logits.isfinite().all(1), torch.nan).cpu())
+    whole = torch.cat(confidence)
+    if bad := int(whole.isnan().sum()):
         raise NonFiniteError(
-            f"the scores of {bad} of {len(sure)} images are NaN or infinite, but finite numbers are expected; "
+            f"the scores of {bad} of {len(whole)} images are NaN or infinite, but finite numbers are expected; "
             "check the images and the source model, or use fp32"
         )
-    return Evaluation(split.labels, torch.cat(predicted), sure, model.classes, tuple(split.names), tuple(skipped))
+    return Evaluation(split.labels, torch.cat(predicted), whole, model.classes, tuple(split.names), tuple(skipped))
 
 
 def _few(classes: tuple[str, ...]) -> str:
