@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from reprogram.errors import EvidenceWarning, NonFiniteError, ReprogramError
+from reprogram.mappings.assignment import one_to_one
 from reprogram.mappings.base import make_mapping
+from reprogram.mappings.bayesian import bayes
 from reprogram.mappings.label_mapper import LabelMapper, LabelMapperCV
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import select
@@ -417,3 +419,33 @@ def test_labels_that_are_bytes_are_refused_in_one_sentence(name):
             act()
     with pytest.raises(ReprogramError, match=r"b'cat' stands among the classes, but these are names; write 'cat'"):
         make_mapping(name, ["a"] * 5, [b"cat", "dog"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"learning_rate": rate} for rate in (0, -1, 1e38, np.nan, np.inf, "fast", None)]
+    + [{"max_iter": passes} for passes in (-1, 1.5, np.nan, "many", None)],
+    ids=str,
+)
+def test_learning_that_cannot_be_is_refused(options):
+    X, y = drawn()
+    with pytest.raises(ReprogramError, match=rf"{next(iter(options))} = .* was given, but a .*number"):
+        LabelMapper("linear", **options).fit(X, y)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 1.0])
+def test_a_table_of_evidence_of_any_size(smoothing):
+    for size in (1e-300, 1e-12, 1e300):
+        table = torch.tensor([[5.5, 4.0], [4.0, 0.0], [0.0, 1.0]], dtype=torch.float64) * size
+        assert one_to_one(table).argmax(0).tolist() == [0, 2]
+        assert bayes(table, smoothing).isfinite().all()
+    for bad in (torch.nan, torch.inf, -1.0, 1.5e308):
+        for rule in (one_to_one, bayes):
+            with pytest.raises(ReprogramError, match=r"matrix of finite numbers ≥ 0 with a finite sum is expected"):
+                rule(torch.tensor([[bad, 1.5e308], [1.0, 1.0]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("seed", [2**31, 2**63, 2**80, -1])
+@pytest.mark.parametrize("name", ["rlm", "linear"])
+def test_seeds_of_any_size(name, seed):
+    assert make_mapping(name, ["a", "b"], ["x", "y"], seed=seed).weights.isfinite().all()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from reprogram import Frozen, ReprogramError, evaluate, fit
-from reprogram.data.dataset import ArraySplit
+from reprogram.data.dataset import ArraySplit, DataSet
 from reprogram.data.splits import stratified_folds
 from reprogram.mappings.bayesian import bayes
 from reprogram.programs.base import NoProgram
@@ -17,7 +17,7 @@ from reprogram.programs.padding import Padding
 from reprogram.programs.watermark import Watermark
 from reprogram.statistics.joint import JointStatistics
 from reprogram.training.result import Diverged
-from sides import build, small_data, small_frozen, without_times
+from sides import CLASSES, build, small_data, small_frozen, without_times
 
 
 class CountingFrozen(Frozen):
@@ -410,7 +410,7 @@ def test_a_fit_in_fp16_all_of_whose_steps_overflow_is_noticed(epochs):
 
     model = build("rlm", Frozen(Steep(small_frozen().module), input_size=24), program=Watermark(24))
     with pytest.raises(
-        Diverged, match=r"the gradients overflow fp16 at every step.*use precision = fp32 instead of fp16"
+        Diverged, match=r"the gradients overflow fp16 at every step in .* before\); use precision = fp32 instead of fp16:"
     ) as caught:
         fit(model, small_data(), epochs=epochs, batch_size=20, precision="fp16")
     assert len(caught.value.result.records) == min(epochs, 9) - 1  # 3 steps each; the scale is below 2^-10 after 27 of them
@@ -420,3 +420,25 @@ def test_a_fit_in_fp16_all_of_whose_steps_overflow_is_noticed(epochs):
 def test_a_loss_that_is_not_a_number_is_an_error_that_says_what_to_do():
     with pytest.raises(Diverged, match=r"lower lr = 0\.05 and mapping_lr = 1e\+37"):
         fit(build("linear"), small_data(), epochs=5, batch_size=16, mapping_lr=1e37)
+
+
+class Constant(nn.Module):
+    def forward(self, x):
+        return 0 * x.mean((1, 2, 3))[:, None].expand(-1, 12)
+
+
+@pytest.mark.filterwarnings("ignore::reprogram.errors.EvidenceWarning")
+@pytest.mark.parametrize("mapping", ["rlm", "flm", "ilm", "blm", "blm+", "gaussian", "linear", "sigmoid"])
+@pytest.mark.parametrize("case", ["one image", "one class", "identical images", "constant logits"])
+def test_data_that_say_nothing_give_finite_numbers(mapping, case):
+    labels = {"one image": torch.tensor([1]), "one class": torch.ones(12, dtype=torch.int64)}.get(case, torch.arange(12) % 3)
+    images = torch.rand(len(labels), 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    split = ArraySplit(images[:1].expand_as(images).clone() if case == "identical images" else images, labels)
+    frozen = Frozen(Constant(), input_size=24) if case == "constant logits" else small_frozen()
+    model = build(mapping, frozen, program=Watermark(24))
+    result = fit(model, DataSet("little", CLASSES, train=split, test=split, val=split), epochs=2, batch_size=8, lr=0.1)
+    assert all(math.isfinite(record["loss"]) for record in result.records)
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+    assert result.test.confidence.isfinite().all()
+    if case in ("identical images", "constant logits"):
+        assert result.test.accuracy == pytest.approx(1 / 3)

@@ -24,7 +24,7 @@ from reprogram.mappings.class_labels import (
     with_label,
 )
 from reprogram.mappings.exclusive import exclusive
-from reprogram.mappings.learned import relative_weights
+from reprogram.mappings.learned import check_learning, relative_weights
 from reprogram.mappings.parameters import check_mapper_settings, with_settings
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import Selection, select
@@ -318,6 +318,7 @@ class LabelMapper(_Mapper):
         if not self.mapping_.learned:
             self.n_iter_ = 1
             return self
+        check_learning(self.learning_rate, self.max_iter)
         inputs = self.mapping_.affine.normalised(_tensor(X)).detach()
         each = relative_weights(torch.from_numpy(_check_sample_weight(weights, X, dtype=np.float64)))
         parameters = list(self.mapping_.parameters())

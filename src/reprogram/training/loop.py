@@ -26,6 +26,7 @@ OnEpoch = Callable[[list[dict[str, Any]], int], object]
 _LOOK = 16  # steps between two looks at the loss: to read a number makes a GPU wait
 _FIRST_SCALE = 2.0**16  # what a GradScaler begins with; it halves it where the gradients of a step overflow fp16
 _LEAST_SCALE = 2.0**-10  # below, no scale will help
+_NO_STEP = "the gradients overflow fp16 at every step"
 
 
 def fit(
@@ -140,6 +141,8 @@ def _diverged(state: FitState, test: Split, given: dict[str, Tensor], found: str
     trained = any(not torch.equal(value, given.get(key, value)) for key, value in model.named_parameters())
     rates = {"program": f"lr = {settings.lr:g}", "mapping": f"mapping_lr = {settings.mapping_lr:g}"}
     remedies = [f"lower {' and '.join(rates[name] for name in state.optimizers)}"] if state.optimizers else []
+    if found == _NO_STEP:
+        remedies.clear()
     if settings.precision != "fp32":
         remedies.append(f"use precision = fp32 instead of {settings.precision}")
     if not (done or trained) or not remedies:
@@ -219,7 +222,7 @@ def _check_finite(losses: Tensor, scaler: torch.amp.GradScaler) -> float:
     if not math.isfinite(total):
         raise NonFiniteError(f"the loss became {total}")
     if scaler.is_enabled() and scaler.get_scale() < _LEAST_SCALE:
-        raise NonFiniteError("the gradients overflow fp16 at every step")
+        raise NonFiniteError(_NO_STEP)
     return total
 
 
@@ -230,7 +233,7 @@ def _check_model(state: FitState, epoch: int) -> None:
             raise NonFiniteError(f"{name} became NaN or infinite")
     never = _FIRST_SCALE * 0.5 ** (state.steps * (epoch + 1))
     if epoch + 1 == state.epochs and state.scaler.is_enabled() and state.scaler.get_scale() == never:
-        raise NonFiniteError("the gradients overflow fp16 at every step")
+        raise NonFiniteError(_NO_STEP)
 
 
 def _clock(device: torch.device) -> float:
