@@ -68,6 +68,10 @@ class Mapping(nn.Module, ABC):
     ) -> None:
         super().__init__()
         _check_labels(source_labels, classes)
+        if not -(2**63) <= seed < 2**64:
+            raise ReprogramError(
+                "a seed of more than 64 bits was given, but torch takes at most so many; give a smaller one"
+            )
         self.name, self.settings, self.seed, self.span, self.weighted = name, settings, seed, span, weighted
         self.source_labels, self.classes = copy.copy(source_labels), tuple(classes)
         self.statistics = self.empty_statistics()

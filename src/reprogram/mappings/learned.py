@@ -68,7 +68,7 @@ def relative_weights(weights: Tensor) -> Tensor:
 
 def check_learning(rate: Any, passes: Any) -> None:
     """Raise unless a learning rate is a number that float32 can hold and the passes are a whole number."""
-    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 < rate <= LARGEST_RATE:
+    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 < float(rate) <= LARGEST_RATE:
         raise ReprogramError(
             f"learning_rate = {rate!r} was given, but a number above 0 and up to {LARGEST_RATE:g} is expected"
         )
