@@ -209,11 +209,11 @@ def _settle_cache(folder: Path, name: str) -> None:
     if not name.endswith(".npy"):
         return
     try:
-        digests = _digests(_map(folder / name, "c"))
+        file = (folder / name).with_suffix(".json")
+        content = json.loads(file.read_text())
+        digests = _digests(_map(folder / name, "c", tuple(content["shape"])))
     except Exception:  # any damage
         return
-    file = (folder / name).with_suffix(".json")
-    content = json.loads(file.read_text())
     content["pixels"] = digests
     del content["sha256"]
     file.write_text(sealed_json(content))

@@ -37,3 +37,14 @@ def test_impossible_counts_are_refused(correct, n):
 
 def test_all_right_reaches_one_and_none_right_zero():
     assert all(Score(n, n).interval[1] == 1 and Score(0, n).interval[0] == 0 for n in range(1, 500))
+
+
+@pytest.mark.parametrize(("correct", "n"), [(0, 2**63), (1, 10**400), (10**5000, 10**5000), (-(10**5000), 1)], ids=range(4))
+def test_counts_that_no_computer_could_have_counted_are_refused(correct, n):
+    with pytest.raises(ReprogramError, match=r"more than 2\^63 answers cannot be right"):
+        Score.from_json({"correct": correct, "n": n})
+
+
+def test_counts_of_ten_to_the_eight_have_a_narrow_interval():
+    low, high = Score(90_000_000, 100_000_000).interval
+    assert 0.89993 < low < 0.9 < high < 0.90007

@@ -18,8 +18,21 @@ class ReprogramError(ValueError):
     """
 
 
+class NonFiniteError(ReprogramError):
+    """Numbers that are NaN, infinite, or too large or too small to compute with; what was found stands before the comma."""
+
+    @property
+    def found(self) -> str:
+        """The first clause, for a sentence that knows better what to do.
+
+        >>> NonFiniteError("the logits hold NaN, but finite numbers are expected; check them").found
+        'the logits hold NaN'
+        """
+        return str(self).partition(",")[0]
+
+
 class EvidenceWarning(UserWarning):
-    """A target class has no evidence in the statistics, so its column of the mapping is a guess."""
+    """A target class has no evidence in the statistics, or a sample is none, so a column of the mapping is a guess."""
 
 
 def nearest(given: str, known: Iterable[str]) -> str:

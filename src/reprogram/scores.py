@@ -38,8 +38,10 @@ class Score:
     n: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.correct <= self.n:
-            raise ReprogramError(f"{self.correct} of {self.n} answers cannot be right; give counts with 0 ≤ correct ≤ n")
+        if not 0 <= self.correct <= self.n < 2**63:
+            small = max(abs(self.correct), abs(self.n)) < 2**63
+            given = f"{self.correct} of {self.n}" if small else "more than 2^63"
+            raise ReprogramError(f"{given} answers cannot be right; give counts with 0 ≤ correct ≤ n")
 
     @property
     def accuracy(self) -> float:

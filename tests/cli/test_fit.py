@@ -280,3 +280,21 @@ def test_an_interrupted_demo_says_how_to_go_on(monkeypatch, tmp_path):
     assert done.returncode == 130
     assert "reprogram demo --epochs 3 --seed 0 --out 'my demo'" in done.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_a_diverging_run_is_one_sentence_and_its_last_good_epoch_can_be_used(shapes, tmp_path):
+    flags = ("--program", "watermark", "--mapping", "blm", "--epochs", 9, "--schedule", "constant", *SMALL[:-1], "1e37")
+    done = here("fit", "--data", shapes, "--out", tmp_path / "run", *flags, check=False)
+    assert done.returncode == 2
+    found = re.fullmatch(
+        r"reprogram: .* in epoch (\d) of 9 \(its loss was \S+ before\); lower lr = 1e\+37: "
+        r"the model of epoch \d is kept \(\d+\.\d % on test\)\n",
+        done.stderr,
+    )
+    assert found, done.stderr
+    assert f"epoch {int(found[1]) - 1}/9" in done.stdout
+    assert f"epoch {found[1]}/9" not in done.stdout
+    image = next((shapes / "test" / "disc").iterdir())
+    assert image.name in here("predict", tmp_path / "run", image).stdout
+    again = here("fit", "--resume", "--out", tmp_path / "run", check=False)
+    assert (again.returncode, again.stderr) == (2, done.stderr)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,11 +18,14 @@ from command import SMALL, here
 from conftest import draw_folder
 from holding import held
 from reprogram.errors import ReprogramError
+from reprogram.reprogrammed import Reprogrammed
+from reprogram.run.build import prepare
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import environment, epoch_line, predictions_csv, run_fit, seen_images, stored_config
 from reprogram.run.update import update_run
 from reprogram.run.verify import verify
-from reprogram.training.evaluation import Evaluation
+from reprogram.training.evaluation import Evaluation, evaluate
+from reprogram.training.result import Diverged
 
 BASE = {"model": "timm:test_resnet", "pretrained": False, "canvas": 32, "batch_size": 16, "mapping": "blm"}
 
@@ -235,3 +239,27 @@ def test_resume_begins_a_run_that_is_not_there_if_it_is_told_what_to_train_on(sh
     before = (tmp_path / "run" / "result.json").read_bytes()
     here("fit", shapes, *flags)
     assert (tmp_path / "run" / "result.json").read_bytes() == before
+
+
+def test_a_run_that_diverges_leaves_the_artefact_of_its_last_good_epoch(shapes, tmp_path):
+    """A watermark moves by about lr each step, and at about 1e38 the network overflows."""
+    config = configured(shapes, program="watermark", epochs=9, lr=1e37, schedule="constant")
+    folder = tmp_path / "run"
+    with pytest.raises(Diverged, match=r"in epoch \d of 9 .*lower lr = 1e\+37: the model of epoch \d is kept") as caught:
+        run_fit(config, folder)
+    result, sentence = json.loads((folder / "result.json").read_text()), str(caught.value)
+    assert result["stopped"] == sentence
+    assert result["epochs"] == len(records(folder)) == len(caught.value.result.records) >= 1
+    assert f"in epoch {result['epochs'] + 1} of 9" in sentence
+    assert result["selected_epoch"] == caught.value.result.selected_epoch
+    assert evaluate(Reprogrammed.load(folder), prepare(config).data.test).accuracy == caught.value.result.test.accuracy
+    assert len((folder / "predictions.csv").read_text().splitlines()) == 31
+    # going on repeats the epoch, which ends as it did before, and says so again
+    kept = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    with pytest.raises(Diverged, match=re.escape(sentence)):
+        run_fit(config, folder, resume=True)
+    assert {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()} == kept
+
+
+def test_a_finished_run_has_not_stopped(finished):
+    assert "stopped" not in json.loads((finished / "result.json").read_text())

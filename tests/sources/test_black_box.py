@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from reprogram import ReprogramError, Reprogrammed, make_mapping
+from reprogram import ReprogramError, Reprogrammed, fit, make_mapping
+from reprogram.data.dataset import ArraySplit, DataSet
+from reprogram.errors import EvidenceWarning
 from reprogram.programs.base import make_program
 from reprogram.sources.black_box import BlackBox
 
@@ -155,3 +157,25 @@ def test_a_learned_mapping_can_be_trained_behind_it():
     model = Reprogrammed(program, frozen, make_mapping("linear", frozen.labels, ["warm", "cold"]))
     model(torch.rand(2, 3, 8, 8)).sum().backward()
     assert any(parameter.grad is not None and parameter.numel() for parameter in model.mapping.parameters())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300, 10**400, 1j, "nan", None])
+def test_answers_that_are_no_finite_numbers_are_one_sentence(value):
+    frozen = box(lambda pixels: [[value, 0, 0]] * len(pixels), k_source=3)
+    with pytest.raises(ReprogramError, match=r"NaN or infinity|no table of numbers"):
+        frozen.logits(torch.ones(2, 3, 8, 8))
+    tensors = box(lambda pixels: torch.full((len(pixels), 3), 1j), k_source=3)
+    with pytest.raises(ReprogramError, match="no table of numbers"):
+        tensors.logits(torch.ones(2, 3, 8, 8))
+
+
+@pytest.mark.parametrize("mapping", ["flm", "blm", "blm+"])
+@pytest.mark.parametrize("outputs", ["logits", "probabilities"])
+def test_a_box_that_answers_nothing_but_zeros_is_told(mapping, outputs):
+    """Of equal logits the first is the largest, so that ω would be that of a model that says `red` to everything."""
+    frozen = box(lambda pixels: np.zeros((len(pixels), 3)), labels=COLOURS, outputs=outputs)
+    model = Reprogrammed(make_program("none", canvas=8), frozen, make_mapping(mapping, COLOURS, ["a", "b"]))
+    split = ArraySplit(torch.rand(8, 3, 8, 8), torch.arange(8) % 2)
+    with pytest.warns(EvidenceWarning) as told:
+        fit(model, DataSet("noise", ("a", "b"), train=split, test=split), batch_size=4)
+    assert any("the same logit for all 3 source labels, which says nothing" in str(warning.message) for warning in told)

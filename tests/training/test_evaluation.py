@@ -4,6 +4,7 @@ import torch
 from reprogram import ReprogramError, evaluate
 from reprogram.data.dataset import ArraySplit, FileSplit
 from reprogram.data.decode import Decoding
+from reprogram.errors import NonFiniteError
 from reprogram.training.evaluation import Evaluation, source_features
 from sides import CLASSES, build, small_data
 
@@ -77,3 +78,14 @@ def test_features_come_in_batches_with_their_labels():
     with torch.no_grad():
         torch.testing.assert_close(torch.cat([v for v, _ in batches]), model.source_logits(data.train.pixels(12)))
     assert torch.equal(torch.cat([labels for _, labels in batches]), data.train.labels)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_scores_that_are_no_numbers_are_not_evaluated(bad):
+    model, data = build("blm"), small_data()
+    with torch.no_grad():
+        model.mapping.omega[0, 1] = bad
+    with pytest.raises(NonFiniteError, match=r"the scores of 30 of 30 images are NaN or infinite"):
+        evaluate(model, data.test)
+    with pytest.raises(NonFiniteError, match=r"the scores of 30 of 30 samples are NaN or infinite"):
+        model.predict(data.test.images)

@@ -1,6 +1,7 @@
 """The loop: its four steps, its refresh schedules, its seeds, and continuing to the bit."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,13 +9,15 @@ import torch
 from torch import nn
 
 from reprogram import Frozen, ReprogramError, evaluate, fit
-from reprogram.data.dataset import ArraySplit
+from reprogram.data.dataset import ArraySplit, DataSet
 from reprogram.data.splits import stratified_folds
 from reprogram.mappings.bayesian import bayes
 from reprogram.programs.base import NoProgram
 from reprogram.programs.padding import Padding
+from reprogram.programs.watermark import Watermark
 from reprogram.statistics.joint import JointStatistics
-from sides import build, small_data, small_frozen, without_times
+from reprogram.training.result import Diverged
+from sides import CLASSES, build, small_data, small_frozen, without_times
 
 
 class CountingFrozen(Frozen):
@@ -281,6 +284,161 @@ def test_lower_precision_leaves_the_statistics_exact(precision):
     assert model.mapping.statistics.n == 60
 
 
+class Explosive(nn.Module):
+    """The small network, whose logits overflow float32 once a pixel of its input is beyond a limit."""
+
+    def __init__(self, network, limit):
+        super().__init__()
+        self.network, self.limit = network, limit
+
+    def forward(self, x):
+        far = x.flatten(1).abs().amax(1, keepdim=True)
+        return self.network(x) * (500 * (far - self.limit).clamp(0)).exp()
+
+
+def explosive(mapping="blm", limit=8.0, **settings):
+    """A watermark moves by about lr each step, so that the number of good steps is limit / lr."""
+    frozen = Frozen(Explosive(small_frozen().module, limit), input_size=24)
+    return build(mapping, frozen, program=Watermark(24), **settings)
+
+
+EXPLODING = {"epochs": 9, "batch_size": 20, "lr": 1.0, "schedule": "constant"}
+
+
+@pytest.mark.parametrize("val", [True, False])
+@pytest.mark.parametrize("mapping", ["rlm", "blm", "gaussian", "linear"])
+def test_a_fit_that_diverges_keeps_what_was_good_and_says_what_to_change(mapping, val, tmp_path):
+    model, seen = explosive(mapping), []
+    data = small_data(val=val, signal=0.02 if mapping == "gaussian" else 0.6)
+    checkpoint = tmp_path / "state.safetensors"
+
+    def keep(records, _):
+        seen.append({key: value.clone() for key, value in model.state_dict().items()})
+
+    with pytest.raises(Diverged) as caught:
+        fit(model, data, checkpoint=checkpoint, on_epoch=keep, **EXPLODING)
+    result, done = caught.value.result, len(seen)
+    assert 2 <= done < 9
+    assert [record["epoch"] for record in result.records] == list(range(1, done + 1))
+    last, rates = result.records[-1]["loss"], "lr = 1 and mapping_lr = 0.1" if mapping == "linear" else "lr = 1"
+    assert re.fullmatch(
+        rf"the (loss|logits|scores).* in epoch {done + 1} of 9 \(its loss was {last:.4g} before\); lower {rates}: "
+        rf"the model of epoch {result.selected_epoch} is kept \({100 * result.test.accuracy:.1f} % on test\)",
+        str(caught.value),
+    )
+    assert result.model is model
+    assert result.selected_epoch == done or val
+    for key, value in seen[result.selected_epoch - 1].items():
+        assert torch.equal(model.state_dict()[key], value)
+        assert value.isfinite().all()
+    assert evaluate(model, data.test).accuracy == result.test.accuracy == result.records[result.selected_epoch - 1][
+        "accuracy"
+    ]["test"]  # fmt: skip
+    # the checkpoint is that of the last good epoch: the same fit goes on from there and comes to the same end
+    before = checkpoint.read_bytes()
+    with pytest.raises(Diverged, match=re.escape(str(caught.value))) as again:
+        fit(explosive(mapping), data, checkpoint=checkpoint, **EXPLODING)
+    assert again.value.result.records == result.records
+    assert checkpoint.read_bytes() == before
+
+
+def test_a_fit_that_diverges_in_its_first_epoch_leaves_the_model_as_it_was(tmp_path):
+    model = explosive(limit=1.5)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(
+        Diverged, match=r"in epoch 1 of 9; lower lr = 1: no epoch was completed and the model is left"
+    ) as caught:
+        fit(model, small_data(), checkpoint=tmp_path / "state.safetensors", **EXPLODING)
+    assert caught.value.result is None
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_epochs_without_evaluation_are_kept_as_well():
+    with pytest.raises(Diverged) as caught:
+        fit(explosive(), small_data(), evaluate_every=8, **EXPLODING)
+    result = caught.value.result
+    assert result.selected_epoch == len(result.records) < 8
+    assert result.accuracy == {"last": None, "selected": None, "best_on_test": None}
+    assert result.test.accuracy > 0.3
+
+
+def test_divergence_is_noticed_within_the_epoch():
+    """Not after hundreds of steps: the loss is looked at every few steps. ω of rlm is not estimated, so nothing else is."""
+    model, steps = explosive("rlm", limit=3.0), []
+    model.frozen.register_forward_hook(lambda *_: steps.append(torch.is_grad_enabled()))
+    with pytest.raises(Diverged, match="the loss became"):
+        fit(model, small_data(n=300), epochs=1, batch_size=1, lr=1.0)
+    assert sum(steps) <= 32
+
+
+def test_a_model_that_overflows_before_anything_is_trained_is_told_apart():
+    model = build("blm", program=Watermark(24))
+    model.frozen.register_forward_hook(lambda module, inputs, output: (output * 1e6).half())
+    with pytest.raises(Diverged) as caught:
+        fit(model, small_data(), epochs=2, batch_size=20, lr=0.1)
+    assert str(caught.value) == (
+        "the logits hold NaN or infinity in epoch 1 of 2; check the images and the source model: "
+        "no epoch was completed and the model is left as it was given"
+    )
+    with pytest.raises(Diverged, match=r"use precision = fp32 instead of fp16 or check the images"):
+        fit(model, small_data(), epochs=2, batch_size=20, lr=0.1, precision="fp16")
+    with pytest.raises(Diverged, match=r"in epoch 1 of 1; check the images and the source model"):
+        fit(build("blm", model.frozen, program=NoProgram(24)), small_data(), batch_size=20)
+
+
+@pytest.mark.parametrize("epochs", [2, 30])
+def test_a_fit_in_fp16_all_of_whose_steps_overflow_is_noticed(epochs):
+    """The logits are fine, but no gradient fits: without this the model would stay as it was, and nobody would know."""
+
+    class NoGradient(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * torch.inf
+
+    class Steep(nn.Module):
+        def __init__(self, network):
+            super().__init__()
+            self.network = network
+
+        def forward(self, x):
+            return self.network(NoGradient.apply(x))
+
+    model = build("rlm", Frozen(Steep(small_frozen().module), input_size=24), program=Watermark(24))
+    with pytest.raises(
+        Diverged, match=r"the gradients overflow fp16 at every step in .* before\); use precision = fp32 instead of fp16:"
+    ) as caught:
+        fit(model, small_data(), epochs=epochs, batch_size=20, precision="fp16")
+    assert len(caught.value.result.records) == min(epochs, 9) - 1  # 3 steps each; the scale is below 2^-10 after 27 of them
+    assert not model.program.theta.any()
+
+
 def test_a_loss_that_is_not_a_number_is_an_error_that_says_what_to_do():
-    with pytest.raises(ReprogramError, match=r"lower lr|NaN or infinity"):
+    with pytest.raises(Diverged, match=r"lower lr = 0\.05 and mapping_lr = 1e\+37"):
         fit(build("linear"), small_data(), epochs=5, batch_size=16, mapping_lr=1e37)
+
+
+class Constant(nn.Module):
+    def forward(self, x):
+        return 0 * x.mean((1, 2, 3))[:, None].expand(-1, 12)
+
+
+@pytest.mark.filterwarnings("ignore::reprogram.errors.EvidenceWarning")
+@pytest.mark.parametrize("mapping", ["rlm", "flm", "ilm", "blm", "blm+", "gaussian", "linear", "sigmoid"])
+@pytest.mark.parametrize("case", ["one image", "one class", "identical images", "constant logits"])
+def test_data_that_say_nothing_give_finite_numbers(mapping, case):
+    labels = {"one image": torch.tensor([1]), "one class": torch.ones(12, dtype=torch.int64)}.get(case, torch.arange(12) % 3)
+    images = torch.rand(len(labels), 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    split = ArraySplit(images[:1].expand_as(images).clone() if case == "identical images" else images, labels)
+    frozen = Frozen(Constant(), input_size=24) if case == "constant logits" else small_frozen()
+    model = build(mapping, frozen, program=Watermark(24))
+    result = fit(model, DataSet("little", CLASSES, train=split, test=split, val=split), epochs=2, batch_size=8, lr=0.1)
+    assert all(math.isfinite(record["loss"]) for record in result.records)
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+    assert result.test.confidence.isfinite().all()
+    if case in ("identical images", "constant logits"):
+        assert result.test.accuracy == pytest.approx(1 / 3)

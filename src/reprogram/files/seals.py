@@ -33,10 +33,10 @@ def encoded(text: str) -> bytes:
 def sealed_json(content: Mapping[str, Any]) -> str:
     """A JSON table for a file of its own, its last key the SHA-256 of all that stands before the digest.
 
-    >>> print(sealed_json({"a": 1})[:24])
+    >>> print(sealed_json({"a": 1})[:22])
     {
       "a": 1,
-      "sha256": "
+      "sha256"
     """
     return _sealed(content, "\n", indent=2)
 

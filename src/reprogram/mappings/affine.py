@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from reprogram.errors import NonFiniteError
+
 
 @dataclass(frozen=True)
 class Affine:
@@ -33,6 +35,17 @@ class Affine:
         parts = (self.omega, self.shift, self.scale, self.bias)
         return Affine(*(None if part is None else part.to(place) for part in parts))  # type: ignore[arg-type]
 
+    def checked(self, name: str) -> "Affine":
+        """The same, or an error where a number of this mapping is not finite, or where it divides by 0."""
+        parts = [part for part in (self.omega, self.shift, self.scale, self.bias) if part is not None]
+        whole = all(bool(part.isfinite().all()) for part in parts)
+        if not whole or (self.scale is not None and not bool(self.scale.all())):
+            raise NonFiniteError(
+                f"the weights of mapping {name!r} leave the range of float32, as of logits that hardly differ; multiply the "
+                "logits by a constant, or bring settings such as shrinkage nearer to their defaults"
+            )
+        return self
+
     def folded(self) -> tuple[Tensor, Tensor]:
         """W (k_S, k_T) and b (k_T,), with target logits = z·W + b: what can be folded into a model's last layer."""
         whole = self.to(torch.float64)
@@ -41,3 +54,13 @@ class Affine:
         if whole.shift is not None:
             offset = offset - whole.shift @ weight
         return weight.float(), offset.float()
+
+
+def checked_scores(scores: Tensor) -> Tensor:
+    """Target logits (N, k_T) as they are, or an error where they are not finite: what is largest would mean nothing."""
+    if bad := int((~scores.isfinite()).any(1).sum()):
+        raise NonFiniteError(
+            f"the scores of {bad} of {len(scores)} samples are NaN or infinite, but finite numbers are expected; check the "
+            "logits, which hold such numbers or are too large for this mapping, and the mapping itself"
+        )
+    return scores

@@ -50,7 +50,7 @@ def one_to_one(evidence: Evidence, *, optimal: bool = False, classes: Sequence[s
     check_one_to_one(k_source, k_target)
     table = matrix.cpu().numpy()
     if (table != np.round(table)).any():  # of weighted samples: what differs by rounding alone is equal
-        table = np.round(table / (table.max() * 2.0**-40))
+        table = np.round(table / table.max() * 2.0**40)
     chosen = _optimal_assignment(table) if optimal else _greedy_assignment(table)
     unsupported = torch.from_numpy(table[chosen, np.arange(k_target)] <= 0)
     warn_about(unsupported, classes, "no free source label has evidence for target {}: an arbitrary one is used")

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
-from reprogram.mappings.affine import Affine
+from reprogram.errors import NonFiniteError, ReprogramError, ignore_evidence_warnings, unknown
+from reprogram.mappings.affine import Affine, checked_scores
 from reprogram.mappings.explain import Explanation, TextEncoder, explain_weights
 from reprogram.mappings.predictions import Predictions, checked_count, strongest_contributions
 from reprogram.mappings.registry import MAPPINGS
@@ -68,6 +68,10 @@ class Mapping(nn.Module, ABC):
     ) -> None:
         super().__init__()
         _check_labels(source_labels, classes)
+        if not -(2**63) <= seed < 2**64:
+            raise ReprogramError(
+                "a seed of more than 64 bits was given, but torch takes at most so many; give a smaller one"
+            )
         self.name, self.settings, self.seed, self.span, self.weighted = name, settings, seed, span, weighted
         self.source_labels, self.classes = copy.copy(source_labels), tuple(classes)
         self.statistics = self.empty_statistics()
@@ -161,34 +165,36 @@ class Mapping(nn.Module, ABC):
 
         Without any, the mapping is estimated anew from the statistics that it holds. Given those of several folds, it keeps
         their sum and, for `forward(logits, folds)`, the mappings without each. The change is the mean over classes of the
-        absolute difference of the columns, over their absolute sums: 0 is none, 1 is disjoint.
+        absolute difference of the columns, over their absolute sums: 0 is none, 1 is disjoint. What is refused changes
+        nothing.
         """
         assert self.statistics is not None
+        total = self.statistics
         if parts:
-            total = self.statistics.empty()  # first apart: one that does not fit changes nothing, and ours may be among them
+            total = self.statistics.empty()  # apart: ours may be among them
             for part in parts:
                 total.merge(part)
+        found, before = self.solve(total).checked(self.name), self.weights.detach().clone()
+        if parts:
             self.statistics.reset().merge(total)
-        found, before = self.solve(self.statistics), self.weights.detach().clone()
         for name in ("omega", "shift", "scale", "bias"):
             if (buffer := getattr(self, name)) is not None:
                 buffer.copy_(getattr(found, name))
         self._fold_parts = []
         if len(parts) > 1:
-            self._fold_parts = [self.solve(self.statistics.copy().subtract(part)).to(before.device) for part in parts]
+            others = (self.statistics.copy().subtract(part) for part in parts)
+            self._fold_parts = [self.solve(rest).checked(self.name).to(before.device) for rest in others]
         sizes = (self.weights.abs().sum(0) + before.abs().sum(0)).clamp_min(1e-30)
         return float(((self.weights - before).abs().sum(0) / sizes).mean())
 
     def learn(self, statistics: Statistics) -> Self:
         """Add samples; the result equals a mapping that was given all of them at once."""
-        self._own_statistics("learn more").merge(statistics)
-        self.estimate()
+        self.estimate(self._own_statistics("learn more").copy().merge(statistics))
         return self
 
     def forget(self, statistics: Statistics) -> Self:
         """Take samples out again; the result equals a mapping that never saw them."""
-        self._own_statistics("forget").subtract(statistics)
-        self.estimate()
+        self.estimate(self._own_statistics("forget").copy().subtract(statistics))
         return self
 
     def with_class(self, name: str, statistics: Statistics | None = None) -> "Mapping":
@@ -263,7 +269,7 @@ class Mapping(nn.Module, ABC):
             raise ReprogramError(f"logits have shape {tuple(logits.shape)}, but (N, {self.k_source}) is expected")
         affine = self.affine.to(torch.float64 if precise else torch.float32)
         logits = logits.to(affine.omega.device)
-        said = Predictions.of(affine(logits).softmax(1), self.classes)
+        said = Predictions.of(checked_scores(affine(logits)).softmax(1), self.classes)
         if not checked_count(evidence, least=0):
             return said
         inputs = affine.normalised(logits)
@@ -285,6 +291,8 @@ class Mapping(nn.Module, ABC):
                 f"mapping {self.name!r} needs all logits, but top-K answers were given; fit one with blm or blm+"
             )
         weights = self.weights.double().cpu()
+        if not bool(weights.isfinite().all() and probabilities.isfinite().all()):
+            raise NonFiniteError("the weights or the answers hold NaN or infinity, but finite numbers are expected")
         shares = torch.zeros(len(indices), self.k_target, dtype=torch.float64)
         for labels, scores in zip(indices.T, probabilities.T, strict=True):
             shares += weights[labels.clamp_min(0)] * (scores * (labels >= 0))[:, None]
@@ -338,7 +346,8 @@ def _check_labels(source_labels: Sequence[str], classes: Sequence[str]) -> None:
             raise ReprogramError(f"{which} = {labels!r} was given, but a list of names is expected; write [{labels!r}]")
         for label in labels:
             if not isinstance(label, str):
-                raise ReprogramError(f"{label!r} stands among the {which}, but these are names; write {str(label)!r}")
+                name = label.decode(errors="replace") if isinstance(label, bytes) else str(label)
+                raise ReprogramError(f"{label!r} stands among the {which}, but these are names; write {name!r}")
     if not len(classes) or not len(source_labels):
         raise ReprogramError(
             f"{len(source_labels)} source labels and {len(classes)} classes were given; both need at least one"

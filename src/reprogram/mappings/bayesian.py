@@ -1,6 +1,5 @@
 """BLM and BLM+: Bayes' rule on counts, or on summed top-K probabilities."""
 
-import math
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -9,7 +8,7 @@ from typing_extensions import override
 from reprogram.errors import ReprogramError
 from reprogram.mappings.evidence import Evidence, evidence_matrix, warn_about
 from reprogram.mappings.linear import LinearMapping
-from reprogram.mappings.settings import BayesSettings, MappingSettings, TopKBayesSettings
+from reprogram.mappings.settings import LARGEST_SMOOTHING, BayesSettings, MappingSettings, TopKBayesSettings
 from reprogram.statistics.base import Statistics
 from reprogram.statistics.joint import JointStatistics, top_count
 
@@ -43,10 +42,11 @@ def bayes(evidence: Evidence, smoothing: float = 1.0, *, classes: Sequence[str] 
 
 
 def check_smoothing(smoothing: float) -> None:
-    """Raise unless λ is a finite number of at least 0."""
-    if not (isinstance(smoothing, (int, float)) and math.isfinite(smoothing) and smoothing >= 0):
+    """Raise unless λ is a number of at least 0, and not so large that evidence over λ is nothing."""
+    if not (isinstance(smoothing, (int, float)) and 0 <= smoothing <= LARGEST_SMOOTHING):
         raise ReprogramError(
-            f"smoothing λ = {smoothing!r} was given, but a number of at least 0 is expected (the paper has 1)"
+            f"smoothing λ = {smoothing!r} was given, but a number from 0 to {LARGEST_SMOOTHING:g} is expected "
+            "(the paper has 1)"
         )
 
 

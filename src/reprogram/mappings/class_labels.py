@@ -33,6 +33,17 @@ class SavedLabels(Settings):
         return np.asarray(self.labels, dtype=self.dtype)
 
 
+def check_labels(labels: Any) -> None:
+    """Raise for labels that are bytes: which text they mean is not ours to guess, and predictions would not equal them."""
+    table = labels if isinstance(labels, np.ndarray) else np.asarray(labels, dtype=object)
+    if table.dtype.kind == "S" or (table.dtype == object and any(isinstance(label, bytes) for label in table.flat)):
+        found = next(label for label in table.flat if isinstance(label, bytes))
+        raise ReprogramError(
+            f"label {bytes(found)!r} is bytes, but text or numbers are expected; decode the labels: "
+            "numpy.char.decode(labels, 'utf-8')"
+        )
+
+
 def class_names(classes: Labels) -> list[str]:
     """What the mapping calls them."""
     return [str(label) for label in classes.tolist()]
@@ -53,6 +64,7 @@ def class_numbers(classes: Labels, y: Labels) -> Tensor:
 
 def class_place(classes: Labels, label: Any) -> int | None:
     """The number of a class, or None if there is no such."""
+    check_labels(label)
     if not _alike(classes, label):
         return None
     places = np.flatnonzero(classes == np.asarray(label))
@@ -65,6 +77,7 @@ def with_label(classes: Labels, label: Any) -> Labels:
     >>> with_label(np.array([1, 9], np.uint8), 7).dtype, with_label(np.array([1, 9], np.uint8), -7).dtype
     (dtype('uint8'), dtype('int16'))
     """
+    check_labels(label)
     kind = np.result_type(classes.dtype, np.min_scalar_type(label)) if _alike(classes, label) else None
     if kind is None or kind.kind == "f" != classes.dtype.kind:  # no whole numbers hold uint64 and -1
         raise ReprogramError(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from reprogram.errors import NonFiniteError
 from reprogram.mappings.predictions import checked_count
 from reprogram.sources.vision_language import TextEncoder, label_similarity
 
@@ -67,19 +68,19 @@ def explain_weights(
     """
     count = checked_count(count, least=1)
     weights = weights.float().cpu()
+    if not bool(weights.isfinite().all()):
+        raise NonFiniteError("the weights hold NaN or infinity, but finite numbers are expected; make the mapping again")
     likeness = None if encoder is None else label_similarity(encoder, source_labels, classes)
     strongest = weights.abs().topk(min(count, len(weights)), dim=0).indices
+    alike = [[None] * len(strongest)] * len(classes) if likeness is None else likeness.gather(0, strongest).T.tolist()
+    columns = zip(classes, strongest.T.tolist(), weights.gather(0, strongest).T.tolist(), alike, strict=True)
     named = {
         name: [
-            ClassLabel(
-                source_labels[row],
-                float(weights[row, column]),
-                None if likeness is None else float(likeness[row, column]),
-            )
-            for row in strongest[:, column].tolist()
-            if weights[row, column] != 0
+            ClassLabel(source_labels[row], weight, similarity)
+            for row, weight, similarity in zip(rows, values, similarities, strict=True)
+            if weight != 0
         ]
-        for column, name in enumerate(classes)
+        for name, rows, values, similarities in columns
     }
     return Explanation(named, None if likeness is None else float(_rank_correlation(weights, likeness).mean()))
 

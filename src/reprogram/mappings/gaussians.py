@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.evidence import warn_about
@@ -44,15 +44,21 @@ class GaussianFit:
     @classmethod
     def of(cls, statistics: GaussianStatistics) -> Self:
         """One eigendecomposition; every shrinkage is cheap after it."""
+        statistics.check_size()
         weight = statistics.weight or 1.0
         size = statistics.effective_size
         present = statistics.samples > 0
         mean = statistics.sums.sum(1) / weight
         means = (statistics.sums / statistics.samples.where(present, 1) - mean[:, None]) * present
         means = means.where(means.abs() > mean.abs()[:, None] * 2.0**-44, 0)  # constant logits differ by rounding alone
-        scatter, basis = torch.linalg.eigh((statistics.within + statistics.within.T) / 2)
-        # what remains below the rounding of float32 logits is no spread: logits of rank k_T < k_S, one sample per class
-        scatter = scatter.where(scatter > statistics.noise(), 0) * (size / weight)
+        # what remains below the rounding of float32 logits is no spread: logits of rank k_T < k_S, one sample per class. A
+        # large constant, as of labels that are masked, must not make the others look like rounding.
+        noise = statistics.noise()
+        spread = (statistics.within.diagonal() > noise).double()
+        within = (statistics.within + statistics.within.T) / 2 * spread * spread[:, None]
+        scatter, basis = _eigen(within)
+        floor = basis.square().T @ noise + scatter.max().clamp_min(0) * 2.0**-48
+        scatter = scatter.where(scatter > floor, 0) * (size / weight)
         samples = statistics.samples * (size / weight)
         return cls(mean, basis, scatter, basis.T @ means, samples, max(size - float(present.sum()), 1.0))
 
@@ -67,6 +73,16 @@ class GaussianFit:
             spread = float((self.means.square() * self.samples).sum()) / len(self.scatter)
             return torch.full_like(self.scatter, spread / max(float(self.samples.sum()), 1e-300) or 1.0)
         return ((1 - shrinkage) * self.scatter + shrinkage * floor) / self.freedom
+
+
+def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of a symmetric matrix."""
+    try:
+        return torch.linalg.eigh(matrix)  # type: ignore[no-any-return]
+    except RuntimeError:  # torch's LinAlgError
+        raise NonFiniteError(
+            "the covariance of the logits cannot be decomposed, as its entries are too unlike; bring the logits to one scale"
+        ) from None
 
 
 def oas(trace: Tensor, trace_of_square: Tensor, freedom: Tensor | float, size: int) -> Tensor:

@@ -11,15 +11,25 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
+from reprogram.errors import NonFiniteError, ReprogramError, ignore_evidence_warnings, unknown
+from reprogram.mappings.affine import Affine, checked_scores
 from reprogram.mappings.artefact import load_mapping, unfit
 from reprogram.mappings.base import Mapping, make_mapping
-from reprogram.mappings.class_labels import SavedLabels, class_names, class_numbers, class_place, with_label
+from reprogram.mappings.class_labels import (
+    SavedLabels,
+    check_labels,
+    class_names,
+    class_numbers,
+    class_place,
+    with_label,
+)
+from reprogram.mappings.exclusive import exclusive
+from reprogram.mappings.learned import check_learning, relative_weights
 from reprogram.mappings.parameters import check_mapper_settings, with_settings
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import Selection, select
 from reprogram.randomness import generator
-from reprogram.statistics.base import Statistics
+from reprogram.statistics.base import Statistics, check_weights
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -41,6 +51,7 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: NDArray[Any]
     n_features_in_: int
 
+    @exclusive
     def add_class(self, label: Any, X: Any) -> Self:
         """Add a class by logits of its samples; what is known about the others stays, and K stays."""
         check_is_fitted(self)
@@ -54,6 +65,7 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.mapping_, self.classes_ = mapping, classes
         return self
 
+    @exclusive
     def remove_class(self, label: Any, X: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Forget a class; the result equals a mapper that never saw it.
 
@@ -75,9 +87,11 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = np.delete(self.classes_, place)
         return self
 
+    @exclusive
     def forget(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Take samples out again, with the weights that they had; the result equals a mapper that never saw them."""
         check_is_fitted(self)
+        check_labels(y)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=False)
         with ignore_evidence_warnings():
             self.mapping_.forget(self._count(X, class_numbers(self.classes_, y), sample_weight))
@@ -110,6 +124,7 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         named = ([(label.source, label.weight) for label in labels] for labels in found)
         return dict(zip(self.classes_.tolist(), named, strict=True))
 
+    @exclusive
     def save(self, folder: str | Path) -> None:
         """Write the fitted mapper as a folder of JSON and safetensors; nothing is pickled."""
         check_is_fitted(self)
@@ -160,8 +175,7 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.mapping_.statistics is not None:
             counted = self._count(X, numbers, weights)
             with ignore_evidence_warnings():  # a class of weight 0 is the caller's own doing
-                self.mapping_.statistics.merge(counted)
-                self.mapping_.estimate()
+                self.mapping_.estimate(self.mapping_.statistics.copy().merge(counted))
         return self
 
     def _count(self, X: NDArray[Any], numbers: Tensor, weights: ArrayLike | None) -> Statistics:
@@ -172,7 +186,12 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         with torch.no_grad():
-            return np.asarray(self.mapping_.affine.to(torch.float64)(_tensor(X)).numpy())
+            return np.asarray(checked_scores(self._affine()(_tensor(X))).numpy())
+
+    @exclusive
+    def _affine(self) -> Affine:
+        """The mapping as it is now, which no later change reaches."""
+        return self.mapping_.affine.to(torch.float64)
 
 
 class LabelMapper(_Mapper):
@@ -230,8 +249,10 @@ class LabelMapper(_Mapper):
         """The parameters, the settings of all mappings among them: None for those that were not given."""
         return {name: getattr(self, name, None) for name in self._get_param_names()}
 
+    @exclusive
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Estimate the mapping from logits X (n, k_S) and labels y (n,)."""
+        check_labels(y)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         classes, weights = unique_labels(y), _checked_weights(sample_weight, X)
@@ -239,8 +260,11 @@ class LabelMapper(_Mapper):
         numbers = class_numbers(classes, y)
         return self._learn(X, numbers, weights)._descend(X, numbers, weights, self.max_iter)
 
+    @exclusive
     def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Add samples to what is known; of estimated methods exactly as if all had been given to `fit` at once.
+
+        Several threads may call it at the same time: one waits for the other.
 
         Args:
             X: logits (n, k_S).
@@ -250,6 +274,8 @@ class LabelMapper(_Mapper):
             sample_weight: (n,) weights.
         """
         first = not hasattr(self, "mapping_")
+        check_labels(y)
+        check_labels(classes)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], reset=first)
         check_classification_targets(y)
         weights = _checked_weights(sample_weight, X)
@@ -292,8 +318,11 @@ class LabelMapper(_Mapper):
         if not self.mapping_.learned:
             self.n_iter_ = 1
             return self
-        inputs = self.mapping_.affine.normalised(_tensor(X))
-        each = torch.from_numpy(_check_sample_weight(weights, X, dtype=np.float32))
+        check_learning(self.learning_rate, self.max_iter)
+        inputs = self.mapping_.affine.normalised(_tensor(X)).detach()
+        each = relative_weights(torch.from_numpy(_check_sample_weight(weights, X, dtype=np.float64)))
+        parameters = list(self.mapping_.parameters())
+        before = [part.detach().clone() for part in parameters]
         optimizer = self._optimizer = self._optimizer or torch.optim.Adam(self.mapping_.parameters(), lr=self.learning_rate)
         for _ in range(passes):
             order = torch.randperm(len(X), generator=generator(self.mapping_.seed, "order", self.n_iter_))
@@ -303,6 +332,14 @@ class LabelMapper(_Mapper):
                 optimizer.zero_grad()
                 (losses @ each[batch] / each[batch].sum().clamp_min(1e-30)).backward()
                 optimizer.step()
+            if not all(bool(part.isfinite().all()) for part in (losses.detach(), *parameters)):
+                optimizer.state.clear()
+                for part, good in zip(parameters, before, strict=True):
+                    part.data.copy_(good)
+                raise NonFiniteError(
+                    f"the weights of method {self.method!r} became NaN or infinite in pass {self.n_iter_}, so nothing was "
+                    f"changed; lower learning_rate = {self.learning_rate:g}, or take normalize = 'standardise'"
+                )
         return self
 
 
@@ -336,8 +373,10 @@ class LabelMapperCV(_Mapper):
         self.grid = grid
         self.source_labels = source_labels
 
+    @exclusive
     def fit(self, X: Any, y: Any) -> Self:
         """Choose on logits X (n, k_S) and labels y (n,), then estimate the chosen mapping from all of them."""
+        check_labels(y)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         classes = unique_labels(y)
@@ -353,6 +392,7 @@ def _checked_weights(weights: ArrayLike | None, X: NDArray[Any]) -> NDArray[Any]
     checked: NDArray[Any] = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
     if not np.any(checked):
         raise ReprogramError("all sample weights are zero, but at least one sample must count")
+    check_weights(torch.from_numpy(checked))
     return checked
 
 

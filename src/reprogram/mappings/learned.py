@@ -1,12 +1,18 @@
 """The paper's "Deep" mapping: a weight matrix without bias, trained by its own optimiser; optionally squashed."""
 
+from numbers import Integral, Real
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from reprogram.errors import ReprogramError
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.linear import LinearMapping
 from reprogram.statistics.base import Statistics
+
+LARGEST_RATE = 1e37  # Adam's first steps are up to ten times as long, and beyond that leave float32
 
 
 class LearnedMapping(LinearMapping):
@@ -49,3 +55,22 @@ class SigmoidMapping(LearnedMapping):
     @override
     def weights(self) -> Tensor:
         return self.matrix.sigmoid()
+
+
+def relative_weights(weights: Tensor) -> Tensor:
+    """Sample weights (N,) float64 for weighted means in float32, whatever their size: over a power of 2, to keep all digits.
+
+    >>> relative_weights(torch.tensor([3e-100, 1e-100], dtype=torch.float64)).sum() > 0.3
+    tensor(True)
+    """
+    return torch.ldexp(weights, -torch.frexp(weights.max()).exponent).float()
+
+
+def check_learning(rate: Any, passes: Any) -> None:
+    """Raise unless a learning rate is a number that float32 can hold and the passes are a whole number."""
+    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 < float(rate) <= LARGEST_RATE:
+        raise ReprogramError(
+            f"learning_rate = {rate!r} was given, but a number above 0 and up to {LARGEST_RATE:g} is expected"
+        )
+    if isinstance(passes, bool) or not isinstance(passes, Integral) or passes < 0:
+        raise ReprogramError(f"max_iter = {passes!r} was given, but a whole number of at least 0 is expected")

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from reprogram.mappings.gaussians import GaussianFit, log_priors, oas
 from reprogram.mappings.settings import Normalize, Shrinkage
 from reprogram.statistics.joint import JointStatistics
+from reprogram.statistics.moments import least_variance
 
 
 def normalised_without(logits: Tensor, moments: tuple[Tensor, Tensor] | None, n: int, normalize: Normalize) -> Tensor:
@@ -32,7 +33,7 @@ def normalised_without(logits: Tensor, moments: tuple[Tensor, Tensor] | None, n:
         return centred
     squares = n * deviation**2 - centred**2 * ((n - 1) / n)  # the others' squares about their own mean
     variance = squares / max(n - 1, 1)
-    return centred / variance.where(variance > 1e-12 * (mean**2 + deviation**2), 1).sqrt()
+    return centred / variance.where(variance > least_variance(mean**2 + deviation**2), 1).sqrt()
 
 
 def bayes_without(

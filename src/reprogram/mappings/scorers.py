@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from typing_extensions import override
 
 from reprogram.errors import ignore_evidence_warnings
@@ -22,8 +21,10 @@ from reprogram.mappings.assignment import one_to_one
 from reprogram.mappings.gaussians import GaussianFit
 from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
 from reprogram.mappings.registry import MAPPINGS, Family
+from reprogram.statistics import moments as m
+from reprogram.statistics.base import LARGEST_LOGIT, check_finite
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
-from reprogram.statistics.joint import JointStatistics, mean_and_deviation, top_count
+from reprogram.statistics.joint import JointStatistics, top_count
 
 FOLDS = 5
 LEAVE_ONE_OUT = "leave-one-out"
@@ -253,27 +254,28 @@ class Moments:
     """Means and deviations of the logits over all samples, and over all but those of a fold."""
 
     def __init__(self, k_source: int) -> None:
-        self._sums = torch.zeros(3, FOLDS, k_source, dtype=torch.float64)  # of 1, of z and of z²
+        self._n = torch.zeros(FOLDS, dtype=torch.float64)
+        self._sums, self._spread = torch.zeros(2, FOLDS, k_source, dtype=torch.float64)
 
     @property
     def n(self) -> int:
         """How many samples there were."""
-        return int(self._sums[0, :, 0].sum())
+        return int(self._n.sum())
 
     def add(self, logits: Tensor, folds: Tensor) -> None:
         """Take in a block."""
-        self._sums = self._sums.to(logits.device)
-        members = F.one_hot(folds, FOLDS).double().to(logits.device)
-        logits = logits.double()
-        self._sums += torch.stack(
-            [members.sum(0)[:, None].expand(-1, logits.shape[1]), members.T @ logits, members.T @ logits.square()]
-        )
+        check_finite(logits, LARGEST_LOGIT)
+        self._n, self._sums, self._spread = (part.to(logits.device) for part in (self._n, self._sums, self._spread))
+        n, sums, spread = m.of_groups(logits.double(), folds.to(logits.device), FOLDS)
+        self._spread += spread + m.between(self._n, self._sums, n, sums)
+        self._n, self._sums = self._n + n, self._sums + sums
 
     def of_all(self) -> tuple[Tensor, Tensor]:
         """Mean and deviation, both (k_S,)."""
-        return mean_and_deviation(*self._sums.sum(1))
+        return m.overall(self._n, self._sums, self._spread)
 
     def without_each_fold(self) -> tuple[Tensor, Tensor]:
         """Mean and deviation without the samples of each fold, both (FOLDS, k_S)."""
-        n, sums, squares = self._sums.sum(1, keepdim=True) - self._sums
-        return mean_and_deviation(n.clamp_min(1), sums, squares)
+        kept = [torch.arange(FOLDS) != fold for fold in range(FOLDS)]
+        found = [m.overall(self._n[others], self._sums[others], self._spread[others]) for others in kept]
+        return torch.stack([mean for mean, _ in found]), torch.stack([deviation for _, deviation in found])

@@ -18,7 +18,7 @@ from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, Scorer
 from reprogram.mappings.scorers import Candidate as Candidate
 from reprogram.registry import imported
 from reprogram.scores import Score
-from reprogram.statistics.base import checked_targets
+from reprogram.statistics.base import check_finite, checked_targets
 
 Block = tuple[Tensor, Tensor]
 Blocks = Callable[[], Iterable[Block]]
@@ -140,7 +140,9 @@ def select(
         for scorer in scorers:
             if scorer.candidates:
                 scorer.gather(logits, targets, folds)
-    if (n := int(samples.sum())) < 2:
+    if (n := int(samples.sum())) >= 2**31:
+        raise ReprogramError(f"{n} samples were given, but a choice counts at most {2**31 - 1}; choose on a part of them")
+    if n < 2:
         raise ReprogramError(f"{n} samples were given, but at least 2 are needed to leave one out")
     notes = tuple(f"{scorer.family.name} was not tried: {scorer.obstacle}" for scorer in scorers if scorer.obstacle)
     scorers = [scorer for scorer in scorers if scorer.candidates]
@@ -198,6 +200,7 @@ def _with_folds(blocks: Iterable[Block], k_target: int) -> Iterator[tuple[Tensor
     """Blocks with int64 targets and the fold of each sample: its number within its class, so that classes spread evenly."""
     seen = torch.zeros(k_target, dtype=torch.int64)
     for logits, given in blocks:
+        check_finite(logits)
         targets = checked_targets(given, len(logits), k_target)
         order = targets.cpu().argsort(stable=True)
         ranked = targets.cpu()[order]

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 
 from reprogram.settings import Settings
 
+LARGEST_SMOOTHING = 1e100
 Refresh = Literal["never", "fresh", "reuse"]
 Normalize = Literal["none", "centre", "standardise"]
 TopRatio = Annotated[float, Field(gt=0)] | Literal["all"]
@@ -105,6 +106,7 @@ class BayesSettings(NormalizedSettings, EstimatedSettings):
     smoothing: float = Field(
         1.0,
         ge=0,
+        le=LARGEST_SMOOTHING,
         description="λ, the smoothing of Bayes' rule.",
         json_schema_extra=tried((0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)),  # the paper's grid
     )

@@ -38,7 +38,7 @@ from reprogram.run.build import decoding_of, prepare, with_chosen_mapping
 from reprogram.run.config import GIVEN, FitConfig
 from reprogram.training.evaluation import Evaluation
 from reprogram.training.loop import fit
-from reprogram.training.result import FitResult
+from reprogram.training.result import Diverged, FitResult
 
 SEEN = "images.txt"
 _PACKAGES = (
@@ -114,21 +114,32 @@ def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, p
         _write_metrics(folder, records)
         progress.say(epoch_line(records[-1], epochs))
 
-    result = fit(
-        model,
-        data,
-        prepared.config.training(),
-        checkpoint=folder / "checkpoint" / "state.safetensors",
-        decoding=decoding_of(prepared.config),
-        progress=progress,
-        on_epoch=on_epoch,
-    )
+    stopped: Diverged | None = None
+    try:
+        result = fit(
+            model,
+            data,
+            prepared.config.training(),
+            checkpoint=folder / "checkpoint" / "state.safetensors",
+            decoding=decoding_of(prepared.config),
+            progress=progress,
+            on_epoch=on_epoch,
+        )
+    except Diverged as error:
+        if error.result is None:
+            raise
+        stopped, result = error, error.result
     result = replace(result, skipped=prepared.skipped)
     _write_metrics(folder, result.records)  # a kill may have come between the last checkpoint and its line
+    reason = {} if stopped is None else {"stopped": str(stopped)}
     model.save(folder / "artefact")
     write_text(folder / "predictions.csv", predictions_csv(result.test))
     files = {"predictions.csv": sha256(folder / "predictions.csv")}
-    write_sealed(folder / "result.json", summary(result, data) | {"skipped": list(result.skipped), "files": files})
+    write_sealed(
+        folder / "result.json", {**summary(result, data), "skipped": list(result.skipped), "files": files, **reason}
+    )
+    if stopped is not None:
+        raise stopped
     return result
 
 

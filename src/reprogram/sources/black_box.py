@@ -145,8 +145,11 @@ class _Answers(nn.Module):
 
     def _as_tensor(self, answer: Any) -> Tensor:
         try:
-            tensor = answer.detach() if isinstance(answer, Tensor) else torch.from_numpy(np.array(answer, dtype=np.float32))
-        except (TypeError, ValueError):
+            with np.errstate(over="ignore"):  # what becomes infinite is refused as such
+                tensor = answer.detach() if isinstance(answer, Tensor) else torch.from_numpy(_real(answer))
+            if tensor.is_complex():
+                raise TypeError
+        except (TypeError, ValueError, OverflowError):
             raise ReprogramError(
                 f"{self.name} answers with a {type(answer).__name__} that is no table of numbers, but N rows of k_S numbers "
                 "are expected; return an array"
@@ -160,6 +163,14 @@ class _Answers(nn.Module):
                 f"{self.name} answers with values down to {low:g} and rows that add up to {high:g}, but probabilities are "
                 "expected; take outputs='logits'"
             )
+
+
+def _real(answer: Any) -> "np.ndarray[Any, Any]":
+    """A table as float32, or `TypeError` if its numbers are complex."""
+    table = np.asarray(answer)
+    if table.dtype.kind == "c":
+        raise TypeError
+    return np.array(table, dtype=np.float32)
 
 
 def _log(probabilities: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Statistics that are plain sums over samples: they can be gathered in pieces, merged in any order, and taken apart."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,9 +9,14 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.files import read_tensors, write_tensors
 
+#: Of logits whose squares are needed: the fourth powers of larger ones leave float64, and weights of 1/z leave float32.
+LARGEST_LOGIT = 1e30
+SMALLEST_LOGIT = 1 / LARGEST_LOGIT
+#: Of sample weights, so that their squares times those of logits stay in float64.
+LARGEST_WEIGHT = 1e100
 _UNIT = 2.0**-52  # of float64
 _SHARE = 2.0**-44  # relative, of a softmax over logits below 256 that is computed in another order
 
@@ -158,15 +164,10 @@ class Statistics(nn.Module, ABC):
         self.register_buffer("counted", torch.zeros(k_target, dtype=torch.int64))
         self.register_buffer("rounding", torch.zeros(k_target, dtype=torch.float64))
 
-    def _checked_logits(self, logits: Tensor) -> Tensor:
+    def _checked_logits(self, logits: Tensor, largest: float = math.inf) -> Tensor:
         if logits.ndim != 2 or logits.shape[1] != self.k_source:
             raise ReprogramError(f"logits have shape {tuple(logits.shape)}, but (N, {self.k_source}) is expected")
-        # a sum is finite unless something in it is not: one quick pass, and a closer look only where it is not
-        total = logits.sum(dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32)
-        if not (bool(total.isfinite()) or bool(logits.isfinite().all())):
-            raise ReprogramError(
-                "the logits hold NaN or infinity, but finite numbers are expected; check the input, lower the lr or use fp32"
-            )
+        check_finite(logits, largest)
         return logits.to(self.samples.device)
 
     def _checked_targets(self, targets: Tensor, count: int) -> Tensor:
@@ -181,7 +182,9 @@ class Statistics(nn.Module, ABC):
             raise ReprogramError(
                 f"sample weights of shape {tuple(weights.shape)} were given, but {count} finite numbers ≥ 0 are expected"
             )
-        return weights.to(self.samples.device, torch.float64)
+        weights = weights.to(self.samples.device, torch.float64)
+        check_weights(weights)
+        return weights
 
     def _count(self, targets: Tensor, weights: Tensor | None) -> None:
         """Count a batch, after its sums were added."""
@@ -200,6 +203,42 @@ class Statistics(nn.Module, ABC):
             for name, part in list(self.named_buffers()):
                 setattr(self, name, part.to(device))
         return self
+
+
+def check_finite(logits: Tensor, largest: float = math.inf) -> None:
+    """Raise where logits are not finite, or beyond ±`largest`."""
+    # a sum is finite unless something in it is not: one quick pass, and a closer look only where it is not
+    total = logits.sum(dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32)
+    if not (bool(total.isfinite()) or bool(logits.isfinite().all())):
+        raise NonFiniteError(
+            "the logits hold NaN or infinity, but finite numbers are expected; check the input, lower the lr or use fp32"
+        )
+    if math.isfinite(largest) and logits.numel():
+        low, high = (float(bound) for bound in logits.aminmax())
+        if not max(-low, high) <= largest:
+            raise NonFiniteError(
+                f"the logits go up to ±{max(-low, high):.3g}, but at most ±{largest:g} can be squared and summed up; "
+                "scale them down, or leave out the columns of labels that are masked"
+            )
+
+
+def check_size(size: float) -> None:
+    """Raise where the largest of all logits, or what they deviate by, is so small that squares vanish; 0 is nothing."""
+    if 0 < size < SMALLEST_LOGIT:
+        raise NonFiniteError(
+            f"the logits are at most {size:.3g} in size, but at least {SMALLEST_LOGIT:g} is expected where they are "
+            "squared; multiply them by a constant"
+        )
+
+
+def check_weights(weights: Tensor) -> None:
+    """Raise unless every weight is 0 or of a size that can be squared and summed up."""
+    heavy = weights[weights > 0]
+    if heavy.numel() and not (float(heavy.min()) >= 1 / LARGEST_WEIGHT and float(heavy.max()) <= LARGEST_WEIGHT):
+        raise ReprogramError(
+            f"sample weights from {float(heavy.min()):.3g} to {float(heavy.max()):.3g} were given, but 0 or "
+            f"{1 / LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g} is expected; scale them, only their ratios matter"
+        )
 
 
 def checked_targets(targets: Tensor, count: int, k_target: int) -> Tensor:

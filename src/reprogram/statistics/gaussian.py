@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.errors import ReprogramError
-from reprogram.statistics.base import Statistics, rearranged
+from reprogram.statistics.base import LARGEST_LOGIT, Statistics, check_size, rearranged
 
 LARGEST_COVARIANCE = 8192  # 512 MB; logits of more labels are handled in the span of their features, or not at all
 
@@ -98,7 +98,7 @@ class GaussianStatistics(Statistics):
     ) -> Self:
         if self.span is not None and logits.ndim == 2 and logits.shape[1] == len(self.span):
             logits = logits.to(self.span.device).double() @ self.span
-        logits = self._checked_logits(logits).double()
+        logits = self._checked_logits(logits, LARGEST_LOGIT).double()
         targets = self._checked_targets(targets, len(logits))
         weights = self._checked_weights(weights, len(logits), weighted=True)
         classes, members = targets.unique(return_inverse=True)
@@ -137,9 +137,14 @@ class GaussianStatistics(Statistics):
         self.within += between
         return self
 
-    def noise(self) -> float:
-        """Below so much, summed squares in one direction are rounding: of the samples, and of those taken out again."""
-        return float(self.mean_square().mean()) * self.weight * 2.0**-44 + float(self.removed) / self.k_source * 2.0**-40
+    def noise(self) -> Tensor:
+        """Below so much, summed squares are rounding, (k_S,): of the samples, and of those taken out again."""
+        return self.mean_square() * (self.weight * 2.0**-44) + self.removed / self.k_source * 2.0**-40
+
+    def check_size(self) -> None:
+        """Raise where the logits are so small that their squares vanish."""
+        size = max(float(_means(self.samples, self.sums).abs().max()), float(self.mean_square().max()) ** 0.5)
+        check_size(size)
 
     def mean_square(self) -> Tensor:
         """The mean of z² over all samples, for each coordinate: (k_S,)."""
@@ -149,7 +154,7 @@ class GaussianStatistics(Statistics):
     @override
     def with_classes(self, kept: Sequence[int | None]) -> Self:
         """As in `Statistics`; a class with samples cannot be dropped, as the scatter is that of all: subtract them first."""
-        dropped = [index for index in range(self.k_target) if index not in kept and self.shares(index)]
+        dropped = [index for index in sorted(set(range(self.k_target)).difference(kept)) if self.shares(index)]
         if dropped:
             raise ReprogramError(
                 f"class number {dropped[0]} still has samples in the covariance that all classes share; "

@@ -5,6 +5,7 @@ gathered in any order, in pieces, on many machines, and samples can be taken out
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, Self
@@ -13,8 +14,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from reprogram.errors import ReprogramError, unknown
-from reprogram.statistics.base import Statistics, rearranged
+from reprogram.errors import EvidenceWarning, ReprogramError, unknown
+from reprogram.statistics import moments as m
+from reprogram.statistics.base import LARGEST_LOGIT, Statistics, rearranged
 
 Kind = Literal["counts", "probabilities"]
 TopRatio = float | Literal["all"]
@@ -40,13 +42,13 @@ class JointStatistics(Statistics):
         samples: (k_T,) how many samples of each target class were counted, or their summed weights.
         counted: (k_T,) and rounding: (k_T,), see `Statistics`.
         sums: (k_S, k_T) float64, with `moments`: the summed logits of each class.
-        squares: (k_S, k_T) float64, with `moments`: their summed squares.
+        spread: (k_S, k_T) float64, with `moments`: their summed squares about the means of the classes.
     """
 
     header: ClassVar[str] = "joint_statistics"
     matrix: Tensor
     sums: Tensor
-    squares: Tensor
+    spread: Tensor
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class JointStatistics(Statistics):
         self.register_buffer("matrix", torch.zeros(k_source, k_target, dtype=evidence))
         self._register_counts(k_target, weighted)
         if moments:
-            for name in ("sums", "squares"):
+            for name in ("sums", "spread"):
                 self.register_buffer(name, torch.zeros(k_source, k_target, dtype=torch.float64))
 
     @classmethod
@@ -113,11 +115,15 @@ class JointStatistics(Statistics):
     def update(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, log_probabilities: bool = False
     ) -> Self:
-        """As in `Statistics`; weights are for statistics made with `weighted`. Equal logits are ranked by their index."""
-        logits = self._checked_logits(logits)
+        """As in `Statistics`; weights are for statistics made with `weighted`. Equal logits are ranked by their index.
+
+        Where all logits of most samples are equal, so that their index is all there is, a warning says so.
+        """
+        logits = self._checked_logits(logits, LARGEST_LOGIT if self.moments else math.inf)
         targets = self._checked_targets(targets, len(logits))
         weights = self._checked_weights(weights, len(logits), self.weighted)
         evidence = self.evidence(logits, log_probabilities=log_probabilities)
+        _warn_about_flat(logits)
         if self.moments:
             self._add_moments(logits.double(), targets, weights)
         return self._add(*evidence, targets, weights)
@@ -204,8 +210,16 @@ class JointStatistics(Statistics):
         """The mean and the deviation of each source logit over all samples, both (k_S,) float64."""
         if not self.moments:
             raise ReprogramError("these statistics hold no means of the logits; make them with moments=True")
-        n = max(float(self.samples.sum()), 1e-300)
-        return mean_and_deviation(n, self.sums.sum(1), self.squares.sum(1))
+        return m.overall(self.samples, self.sums.T, self.spread.T)
+
+    @override
+    def merge(self, other: Statistics) -> Self:
+        self.check_alike(other)
+        if self.moments:
+            assert isinstance(other, JointStatistics)
+            samples, sums = other.samples.to(self.samples.device), other.sums.to(self.samples.device)
+            self.spread += m.between(self.samples, self.sums.T, samples, sums.T).T
+        return super().merge(other)
 
     @override
     def _settle(self, left: dict[str, Tensor], taken: dict[str, Tensor], rounding: Tensor) -> bool:
@@ -214,9 +228,29 @@ class JointStatistics(Statistics):
         if bool(((matrix < -bound) | ((matrix > bound) & (left["counted"] == 0))).any()):
             return False
         matrix[((matrix <= bound) & (taken["matrix"] > 0)) | gone] = 0
-        for name in ("sums", "squares") if self.moments else ():
-            left[name][:, gone] = 0
+        if self.moments:
+            left["sums"][:, gone] = 0
+            left["spread"] -= m.between(left["samples"], left["sums"].T, taken["samples"], taken["sums"].T).T
+            left["spread"].clamp_min_(0)[:, left["counted"] <= 1] = 0  # single samples do not spread
         return True
+
+    @override
+    def _reduce(self, group: "torch.distributed.ProcessGroup | None") -> None:
+        mine = self.samples.clone(), self.sums.clone() if self.moments else None
+        for name, part in self.named_buffers():
+            if name != "spread":
+                torch.distributed.all_reduce(part, group=group)
+        if mine[1] is not None:  # the means of this process lie so far from those of all
+            away = mine[1] / mine[0].where(mine[0] > 0, 1) - self.sums / self.samples.where(self.samples > 0, 1)
+            self.spread += away.square() * mine[0]
+            torch.distributed.all_reduce(self.spread, group=group)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
+        squares = state_dict.pop(f"{prefix}squares", None)  # about 0, as they were kept in older files
+        if squares is not None and self.moments:
+            sums, samples = state_dict[f"{prefix}sums"], state_dict[f"{prefix}samples"]
+            state_dict[f"{prefix}spread"] = (squares - sums.square() / samples.where(samples > 0, 1)).clamp_min(0)
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _add(
         self, labels: Tensor, evidence: Tensor, targets: Tensor, weights: Tensor | None, *, ranked: bool = False
@@ -233,19 +267,24 @@ class JointStatistics(Statistics):
         return self
 
     def _add_moments(self, logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-        # One product with the class memberships is the same sum every time, unlike atomic additions
-        members = torch.zeros(len(logits), self.k_target, dtype=torch.float64, device=logits.device)
-        members[torch.arange(len(targets), device=targets.device), targets] = 1.0 if weights is None else weights
-        self.sums += logits.T @ members
-        self.squares += logits.square().T @ members
+        classes, members = targets.unique(return_inverse=True)
+        found, sums, spread = m.of_groups(logits, members, len(classes), weights)
+        before, known = self.samples[classes], self.sums.T[classes]
+        self.spread.T[classes] += spread + m.between(before, known, found, sums)
+        self.sums.T[classes] = known + sums
 
 
-def mean_and_deviation(n: float | Tensor, sums: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of values by their number, their sum and the sum of their squares; 0 for constant ones."""
-    mean, square = sums / n, squares / n
-    variance = square - mean**2
-    # below this, float32 logits cannot differ by more than their rounding: the logit is constant
-    return mean, variance.where(variance > 1e-12 * square, 0).sqrt()
+def _warn_about_flat(logits: Tensor) -> None:
+    """Warn where most samples have one logit for all source labels, as those of a model that does not answer."""
+    if logits.shape[1] > 1 and len(logits):
+        alike = logits[logits[:, 0] == logits[:, -1]]
+        if 2 * len(alike) > len(logits) and 2 * int((alike == alike[:, :1]).all(1).sum()) > len(logits):
+            warnings.warn(
+                f"most samples have the same logit for all {logits.shape[1]} source labels, which says nothing about their "
+                "class: the first label is counted; check the source model",
+                EvidenceWarning,
+                stacklevel=3,
+            )
 
 
 def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:

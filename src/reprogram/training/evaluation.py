@@ -9,7 +9,7 @@ from torch import Tensor
 from reprogram.data.dataset import Split
 from reprogram.data.decode import Decoding
 from reprogram.devices import Precision, autocast
-from reprogram.errors import ReprogramError
+from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.scores import Score
@@ -123,10 +123,15 @@ def evaluate(
                 logits = model(batch)
             best = logits.argmax(1, keepdim=True)
             predicted.append(best.flatten().cpu())
-            confidence.append(logits.softmax(1).gather(1, best).flatten().cpu())
-    return Evaluation(
-        split.labels, torch.cat(predicted), torch.cat(confidence), model.classes, tuple(split.names), tuple(skipped)
-    )
+            sure = logits.softmax(1).gather(1, best).flatten()
+            confidence.append(sure.where(logits.isfinite().all(1), torch.nan).cpu())
+    whole = torch.cat(confidence)
+    if bad := int(whole.isnan().sum()):
+        raise NonFiniteError(
+            f"the scores of {bad} of {len(whole)} images are NaN or infinite, but finite numbers are expected; "
+            "check the images and the source model, or use fp32"
+        )
+    return Evaluation(split.labels, torch.cat(predicted), whole, model.classes, tuple(split.names), tuple(skipped))
 
 
 def _few(classes: tuple[str, ...]) -> str:

@@ -14,15 +14,19 @@ from torch.nn import functional as F
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
 from reprogram.devices import autocast, choose_precision
-from reprogram.errors import ReprogramError
+from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.progress import Progress
 from reprogram.randomness import generator
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.training.result import FitResult
+from reprogram.training.result import Diverged, FitResult
 from reprogram.training.settings import TrainingSettings
 from reprogram.training.state import FitState, pixel_sizes
 
 OnEpoch = Callable[[list[dict[str, Any]], int], object]
+_LOOK = 16  # steps between two looks at the loss: to read a number makes a GPU wait
+_FIRST_SCALE = 2.0**16  # what a GradScaler begins with; it halves it where the gradients of a step overflow fp16
+_LEAST_SCALE = 2.0**-10  # below, no scale will help
+_NO_STEP = "the gradients overflow fp16 at every step"
 
 
 def fit(
@@ -49,6 +53,9 @@ def fit(
         progress: where to show progress; silent by default.
         on_epoch: called after each epoch with all records so far and the number of epochs to come to.
         **overrides: fields of `TrainingSettings`.
+
+    Raises:
+        Diverged: a loss, the program or the mapping is no longer finite; what was completed before is kept.
     """
     settings = TrainingSettings.read({**(settings or TrainingSettings()).model_dump(), **overrides})
     settings = settings.model_copy(update={"precision": choose_precision(model.device, settings.precision)})
@@ -93,30 +100,62 @@ def _run_epochs(
     progress: Progress,
     on_epoch: OnEpoch | None,
 ) -> None:
+    given = {} if state.records else {key: tensor.detach().clone() for key, tensor in state.model.state_dict().items()}
     for epoch in range(len(state.records), state.epochs):
-        started = time.perf_counter()
-        change = _refresh_mapping(state, data.train, epoch, progress)
-        outcome = _train_epoch(state, data.train, epoch, progress) if state.model.trainable else _NOTHING_TRAINED
-        accuracy: dict[str, float | None] = {"train": outcome.accuracy}
-        due = (epoch + 1) % state.settings.evaluate_every == 0 or epoch + 1 == state.epochs
-        for name, split in (("val", data.val), ("test", data.test)):
-            accuracy[name] = state.evaluate(split, progress, name).accuracy if due and split is not None else None
-        state.records.append(
-            {
-                "epoch": epoch + 1,
-                "loss": outcome.loss,
-                "accuracy": accuracy,
-                "mapping_change": change,
-                "seconds": round(time.perf_counter() - started, 3),
-                "images_per_second": outcome.images_per_second,
-            }
-        )
-        if due:
-            state.keep_if_selected(accuracy["val"])
+        try:
+            record = _epoch(state, data, epoch, progress)
+        except NonFiniteError as error:
+            raise _diverged(state, data.test, given, error.found, progress) from None
+        state.records.append(record)
+        validated = any(each["accuracy"]["val"] is not None for each in state.records)
+        if record["accuracy"]["test"] is not None or not validated:  # what is good is kept until something is selected
+            state.keep_if_selected(record["accuracy"]["val"])
         if checkpoint is not None:
             state.store(checkpoint, origin)
         if on_epoch is not None:
             on_epoch(state.records, state.epochs)
+
+
+def _epoch(state: FitState, data: DataSet, epoch: int, progress: Progress) -> dict[str, Any]:
+    """Estimate, train, evaluate where it is due; the epoch's record."""
+    started = time.perf_counter()
+    change = _refresh_mapping(state, data.train, epoch, progress)
+    outcome = _train_epoch(state, data.train, epoch, progress) if state.model.trainable else _NOTHING_TRAINED
+    accuracy: dict[str, float | None] = {"train": outcome.accuracy}
+    due = (epoch + 1) % state.settings.evaluate_every == 0 or epoch + 1 == state.epochs
+    for name, split in (("val", data.val), ("test", data.test)):
+        accuracy[name] = state.evaluate(split, progress, name).accuracy if due and split is not None else None
+    return {
+        "epoch": epoch + 1,
+        "loss": outcome.loss,
+        "accuracy": accuracy,
+        "mapping_change": change,
+        "seconds": round(time.perf_counter() - started, 3),
+        "images_per_second": outcome.images_per_second,
+    }
+
+
+def _diverged(state: FitState, test: Split, given: dict[str, Tensor], found: str, progress: Progress) -> Diverged:
+    """The error about an epoch that cannot be completed; the model goes back to what was good."""
+    settings, model, done = state.settings, state.model, state.records
+    trained = any(not torch.equal(value, given.get(key, value)) for key, value in model.named_parameters())
+    rates = {"program": f"lr = {settings.lr:g}", "mapping": f"mapping_lr = {settings.mapping_lr:g}"}
+    remedies = [f"lower {' and '.join(rates[name] for name in state.optimizers)}"] if state.optimizers else []
+    if found == _NO_STEP:
+        remedies.clear()
+    if settings.precision != "fp32":
+        remedies.append(f"use precision = fp32 instead of {settings.precision}")
+    if not (done or trained) or not remedies:
+        remedies = [*remedies[1:], "check the images and the source model"]
+    epoch = f"epoch {len(done) + 1} of {state.epochs}"
+    before = f" (its loss was {done[-1]['loss']:.4g} before)" if done and done[-1]["loss"] is not None else ""
+    what = f"{found} in {epoch}{before}; {' or '.join(remedies)}"
+    if not done:
+        model.load_state_dict(given)
+        return Diverged(f"{what}: no epoch was completed and the model is left as it was given")
+    result = state.finish(test, progress)
+    share = f"{100 * result.test.accuracy:.1f} % on test"
+    return Diverged(f"{what}: the model of epoch {result.selected_epoch} is kept ({share})", result)
 
 
 def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progress) -> float | None:
@@ -166,14 +205,35 @@ def _train_epoch(state: FitState, train: Split, epoch: int, progress: Progress) 
         state.step(loss)  # step 4: the program follows the gradient
         if gathered:
             state.count(gathered, logits.detach(), labels, indices)  # step 2 for the coming epoch: the mapping's statistics
-        losses.append(loss.detach() * len(labels))  # read after the epoch, so that no step waits for its numbers
+        losses.append(loss.detach() * len(labels))  # read later, so that no step waits for its numbers
         hits.append((predicted.argmax(1) == labels).sum())
+        if (step + 1) % _LOOK == 0:
+            _check_finite(torch.stack(losses[-_LOOK:]), state.scaler)
     seconds = _clock(model.device) - started
     state.gathered = gathered or state.gathered
-    mean_loss = float(torch.stack(losses).cpu().double().sum()) / len(train)
-    if not math.isfinite(mean_loss):
-        raise ReprogramError(f"the loss became {mean_loss} in epoch {epoch + 1}; lower lr = {settings.lr:g} or use fp32")
+    mean_loss = _check_finite(torch.stack(losses), state.scaler) / len(train)
+    _check_model(state, epoch)
     return _Outcome(mean_loss, int(torch.stack(hits).sum()) / len(train), round(len(train) / seconds, 2))
+
+
+def _check_finite(losses: Tensor, scaler: torch.amp.GradScaler) -> float:
+    """The sum of these losses, or an error if it is not finite or if no step can be made in fp16."""
+    total = float(losses.cpu().double().sum())
+    if not math.isfinite(total):
+        raise NonFiniteError(f"the loss became {total}")
+    if scaler.is_enabled() and scaler.get_scale() < _LEAST_SCALE:
+        raise NonFiniteError(_NO_STEP)
+    return total
+
+
+def _check_model(state: FitState, epoch: int) -> None:
+    """Raise where an epoch has left θ or ω not finite, or where the whole fit has not made one step."""
+    for name, tensor in state.model.state_dict().items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise NonFiniteError(f"{name} became NaN or infinite")
+    never = _FIRST_SCALE * 0.5 ** (state.steps * (epoch + 1))
+    if epoch + 1 == state.epochs and state.scaler.is_enabled() and state.scaler.get_scale() == never:
+        raise NonFiniteError(_NO_STEP)
 
 
 def _clock(device: torch.device) -> float:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from reprogram.errors import ReprogramError
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.training.evaluation import Evaluation
 
@@ -29,3 +30,18 @@ class FitResult:
     test: Evaluation
     seconds: float
     skipped: tuple[str, ...] = ()
+
+
+class Diverged(ReprogramError):  # noqa: N818 - it is what happened, not a kind of mistake
+    """A fit that cannot go on, as its numbers are no longer finite.
+
+    The model is left at the selected one of the epochs that were completed, or as it was given if there is none. The
+    checkpoint stays that of the last completed epoch.
+
+    Attributes:
+        result: what the completed epochs have found; None if there is none.
+    """
+
+    def __init__(self, message: str, result: FitResult | None = None) -> None:
+        super().__init__(message)
+        self.result = result

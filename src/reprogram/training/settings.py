@@ -21,7 +21,10 @@ class TrainingSettings(Settings):
     epochs: int = Field(20, ge=1, description="Passes over the training set (the paper: 200).")
     batch_size: int = Field(64, ge=1, le=2**31, description="Images per step (the paper: 256; 64 for DTD and OxfordPets).")
     lr: float = Field(
-        0.05, gt=0, description="Learning rate of the program (the paper: 0.01 over 200 epochs; 40 with sgd on CLIP)."
+        0.05,
+        gt=0,
+        le=1e37,
+        description="Learning rate of the program (the paper: 0.01 over 200 epochs; 40 with sgd on CLIP).",
     )
     optimizer: Optimizer = Field("adam", description="Optimiser of the program; sgd has momentum 0.9.")
     schedule: Schedule = Field(
@@ -33,8 +36,8 @@ class TrainingSettings(Settings):
         "program and data.",
         json_schema_extra=RESOLVED,
     )
-    mapping_lr: float = Field(0.1, gt=0, description="Learning rate of the learned mappings' own Adam.")
-    seed: int = Field(0, ge=0, description="The run is a function of its settings and this number.")
+    mapping_lr: float = Field(0.1, gt=0, le=1e37, description="Learning rate of the learned mappings' own Adam.")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="The run is a function of its settings and this number.")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "fp32", description="Precision of the frozen model's passes; auto: bf16 where the hardware has it, else fp32."
     )

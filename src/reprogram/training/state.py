@@ -155,13 +155,13 @@ class FitState:
         """Leave the model at the selected epoch, and measure it there."""
         scores = [record["accuracy"]["test"] for record in self.records]
         tested = [score for score in scores if score is not None]
-        validated = self.records[-1]["accuracy"]["val"] is not None
+        validated = any(record["accuracy"]["val"] is not None for record in self.records)
         assert self.selected is not None
         self.model.load_state_dict(self.selected)
         accuracy = {
             "last": scores[-1],
             "selected": scores[self.selected_epoch - 1] if validated else None,
-            "best_on_test": max(tested),
+            "best_on_test": max(tested, default=None),
         }
         seconds = sum(record["seconds"] for record in self.records)
         outcome = self.evaluate(test, progress, "test")
