@@ -42,6 +42,7 @@ ORDER = (
         "lazy",
         "threads",
         "devices",
+        "processes",
     ),
     ("images",),
     ("programs",),

@@ -11,6 +11,7 @@ from reprogram.errors import ReprogramError, unknown
 
 Spell = Callable[[str, Any], str]
 _SHOWN = 80
+_LIMIT = 2**63  # from here on, no tensor holds an integer
 
 
 def expectation(message: str) -> str:
@@ -82,6 +83,16 @@ class Settings(pydantic.BaseModel):
             name: _plain(value) if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
             for name, value in values.items()
         }
+
+    @pydantic.model_validator(mode="after")
+    def _within_bounds(self) -> Self:
+        """Refuse integers that no computation could take; fields with reasons of their own have narrower bounds."""
+        for name, value in self:
+            if isinstance(value, int) and not -_LIMIT <= value < _LIMIT:
+                raise ReprogramError(
+                    f"{_spelling.get()(name, value)} was given, but an integer below 2^63 is expected; change that value"
+                )
+        return self
 
     def __init__(self, **values: Any) -> None:
         try:
