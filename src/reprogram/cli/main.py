@@ -11,6 +11,9 @@ from reprogram.progress import Outlet
 from reprogram.text import printable
 from reprogram.threads import sleep_while_waiting
 
+#: How torch says, without a type of its own on a CPU, that something does not fit into memory.
+_NO_ROOM = ("allocate memory", "out of memory", "Storage size calculation overflowed")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command and give its exit code; a user's mistake becomes one sentence on standard error and code 2.
@@ -52,6 +55,8 @@ def _explained(error: BaseException, signals: Signals, out: Outlet) -> int:
     if isinstance(error, OSError):  # a folder that cannot be made or read, a full disk
         reason = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
         return _complain(f"{reason}; check the path, its permissions and the space")
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in str(error) for word in _NO_ROOM)):
+        return _complain("there is not enough memory for this; choose a smaller --canvas or --batch-size, or less data")
     if not signals.own:
         raise error
     for line in "".join(traceback.format_exception(error)).split("\n")[:-1]:

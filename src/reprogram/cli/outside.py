@@ -15,6 +15,7 @@ from reprogram.progress import Outlet
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _REPEATED = 2.0  # seconds: within these, a signal that comes twice (as timeout(1) sends it) is one
+_AGAIN = 0.01  # seconds: by then, the place where an interrupt could not be raised is left
 
 
 def files_matter() -> None:
@@ -135,6 +136,9 @@ class Signals:
     def _unraisable(self, unraisable: "sys.UnraisableHookArgs") -> None:
         """An interrupt that came where nothing can be raised, in a destructor perhaps, comes once more."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+            main = threading.main_thread().ident or 0
+            again = threading.Timer(_AGAIN, signal.pthread_kill, (main, signal.SIGINT))
+            again.daemon = True
+            again.start()
         else:
             self._hook(unraisable)
