@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reprogram.errors import ReprogramError
+from reprogram.text import json_text
 
 if TYPE_CHECKING:  # so that files can be looked for before torch is imported
     from torch import Tensor
@@ -30,8 +31,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a JSON file in one step."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    """Replace a JSON file in one step; a number that is not finite becomes null."""
+    write_text(path, json_text(content, indent=2) + "\n")
 
 
 def read_json(path: Path, what: str) -> Any:

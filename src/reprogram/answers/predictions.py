@@ -71,7 +71,15 @@ def _write_parquet(path: Path, blocks: Iterable[ClassifiedBlock]) -> None:
     schema = pyarrow.schema(zip(COLUMNS, kinds, strict=True))
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for block in blocks:
-            writer.write_table(pyarrow.Table.from_pylist(list(_rows(block)), schema=schema))
+            writer.write_table(pyarrow.Table.from_pylist([_encodable(row) for row in _rows(block)], schema=schema))
+
+
+def _encodable(row: dict[str, Any]) -> dict[str, Any]:
+    """Parquet holds UTF-8 alone, so a byte of a file name that is no text is written as Python shows it."""
+    return {
+        name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+        for name, value in row.items()
+    }
 
 
 def _rows(classified: ClassifiedBlock) -> Iterator[dict[str, Any]]:

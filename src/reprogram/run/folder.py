@@ -16,7 +16,7 @@ from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import decoding_of, prepare, with_chosen_mapping
 from reprogram.run.config import GIVEN, FitConfig
-from reprogram.text import csv_cell, csv_line, finite, json_text
+from reprogram.text import csv_cell, csv_line, json_text
 from reprogram.training.evaluation import Evaluation
 from reprogram.training.loop import fit
 from reprogram.training.result import FitResult
@@ -98,7 +98,7 @@ def run_fit(
     result = replace(result, skipped=prepared.skipped)
     model.save(folder / "artefact")
     write_text(folder / "predictions.csv", predictions_csv(result.test))
-    write_json(folder / "result.json", finite(summary(result, data) | {"skipped": list(result.skipped)}))
+    write_json(folder / "result.json", summary(result, data) | {"skipped": list(result.skipped)})
     return result
 
 
