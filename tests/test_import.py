@@ -31,6 +31,7 @@ HEAVY = (
 ORDER = (
     (
         "errors",
+        "text",
         "progress",
         "randomness",
         "files",
@@ -42,6 +43,7 @@ ORDER = (
         "lazy",
         "threads",
         "devices",
+        "processes",
     ),
     ("images",),
     ("programs",),
@@ -61,8 +63,8 @@ RANK = {name: place for place, names in enumerate(ORDER) for name in names}
 MODULES = sorted(ROOT.rglob("*.py"))
 #: What is imported to check the arguments of a command.
 BEFORE_TORCH = re.compile(
-    r"((errors|progress|files|child|settings|registry|names|lazy|threads)|.*\.(settings|registry|__init__)|__init__"
-    r"|run\.(config|defaults|paths)|cli\.(main|commands|checks|arguments|text)|data\.paper_sets)"
+    r"((errors|text|progress|files|child|settings|registry|names|lazy|threads)|.*\.(settings|registry|__init__)|__init__"
+    r"|run\.(config|defaults|paths)|cli\.(main|commands|checks|arguments|text|outside)|data\.paper_sets)"
 )
 
 

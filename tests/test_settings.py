@@ -36,6 +36,8 @@ class Needy(Settings):
     [
         ({"litres": 0}, "litres = 0 was given, but it should be greater than 0; change that value"),
         ({"litres": 10}, "litres = 10 was given, but it should be less than or equal to 9; change that value"),
+        ({"cups": 2**63}, "cups = 9223372036854775808 was given, but an integer below 2^63 is expected; change that value"),
+        ({"cups": str(2**70)}, f"cups = {2**70} was given, but an integer below 2^63 is expected; change that value"),
         ({"litres": "lots"}, "litres = 'lots' was given, but it should be a number; change that value"),
         ({"litres": float("nan")}, "litres = nan was given, but it should be a finite number; change that value"),
         ({"cups": "x"}, "cups = 'x' was given, but it should be an integer; change that value"),

@@ -1,7 +1,6 @@
 """Give a frozen image classifier other labels: a program on the input, a gradient-free mapping on the output."""
 
-from importlib.metadata import version as _version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reprogram.lazy import lazy_names
 
@@ -39,6 +38,15 @@ _WHERE = {
     "ReprogramError": "reprogram.errors",
     "Reprogrammed": "reprogram.reprogrammed",
 }
-__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)
+_get, __dir__, __all__ = lazy_names(__name__, _WHERE)
 
-__version__ = _version("reprogram")
+__version__: str
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, or the version; looking that up takes longer than all else here, and few ask."""
+    if name != "__version__":
+        return _get(name)
+    from importlib.metadata import version
+
+    return version("reprogram")

@@ -1,11 +1,17 @@
-"""How a long job shows where it is: nothing (library), plain lines (a pipe or a log), or a live bar (a terminal)."""
+"""How a long job shows where it is: nothing (library), plain lines (a pipe or a log), or a live bar (a terminal).
 
+What is shown never ends a job: when nobody reads it any more, the job goes on in silence.
+"""
+
+import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import IO, Any, Generic, Protocol, TypeVar, cast
 
 from typing_extensions import override
+
+from reprogram.text import printable
 
 Item = TypeVar("Item")
 ItemOut = TypeVar("ItemOut", covariant=True)
@@ -40,7 +46,51 @@ class Progress:
         return steps
 
     def say(self, line: str) -> None:
-        """Show one line that stays."""
+        """Show one line that stays; line ends inside it, of a name perhaps, are shown as such."""
+
+
+class Outlet:
+    """A text stream that outlives its reader.
+
+    When writing fails (a closed pipe, a full disk, a terminal that is gone), the error is kept in `lost`, and what is
+    written from then on goes nowhere.
+
+    Args:
+        stream: where the text goes.
+        needed: whether the error is also raised, because what is written is what the work is for.
+    """
+
+    def __init__(self, stream: Any, *, needed: bool = False) -> None:
+        self.stream, self.needed = stream, needed
+        self.lost: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Write, as long as somebody reads."""
+        self._attempt("write", text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass on what was written, as long as somebody reads."""
+        self._attempt("flush")
+
+    def isatty(self) -> bool:
+        """Whether this is a terminal that is still there."""
+        return self.lost is None and bool(self.stream.isatty())
+
+    def _attempt(self, what: str, *values: str) -> None:
+        if self.lost is None:
+            try:
+                getattr(self.stream, what)(*values)
+                return
+            except OSError as error:
+                self.lost = error
+            except ValueError:  # closed by this process itself
+                self.lost = OSError("it is closed")
+        if self.needed and what == "write":
+            raise self.lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 class PlainProgress(Progress):
@@ -60,7 +110,8 @@ class PlainProgress(Progress):
 
     @override
     def say(self, line: str) -> None:
-        print(line, flush=True)
+        with contextlib.suppress(OSError, ValueError):  # a closed pipe, a full disk
+            print(printable(line), flush=True)
 
 
 class TerminalProgress(Progress):
@@ -69,27 +120,27 @@ class TerminalProgress(Progress):
     def __init__(self) -> None:
         from rich.console import Console
 
-        self.console = Console(highlight=False)
+        self.console = Console(file=cast(IO[str], Outlet(sys.stdout)), highlight=False, markup=False, emoji=False)
 
     @override
     def track(self, steps: Steps[Item], what: str) -> Iterable[Item]:
         from rich import progress
 
         columns: list[Any] = [
-            progress.TextColumn("{task.description}"),
+            progress.TextColumn("{task.description}", markup=False),
             progress.BarColumn(),
             progress.MofNCompleteColumn(),
             progress.TimeRemainingColumn(),
         ]
         with progress.Progress(*columns, console=self.console, transient=True) as bar:
-            yield from bar.track(steps, total=len(steps), description=what)
+            yield from bar.track(steps, total=len(steps), description=printable(what))
 
     @override
     def say(self, line: str) -> None:
-        self.console.print(line, markup=False, soft_wrap=True)
+        self.console.print(printable(line), markup=False, emoji=False, soft_wrap=True)
 
 
 def for_stream(stream: Any = None) -> Progress:
     """A live bar where standard output is a terminal, plain lines otherwise."""
     stream = stream or sys.stdout
-    return TerminalProgress() if stream.isatty() else PlainProgress()
+    return TerminalProgress() if stream is not None and stream.isatty() else PlainProgress()

@@ -171,6 +171,9 @@ def test_predictions_that_cannot_be_finished_leave_no_file(place, monkeypatch, c
     monkeypatch.chdir(place)
     assert main(["map", "answers.jsonl", "--mapping", "blm", "--out", "whole"]) == 0
     (place / "bad.jsonl").write_text('{"labels": []}\n{"labels": [{"name": "Tabby", "score": 7}]}\n')
+    capsys.readouterr()
+    assert main(["map", "predict", "whole", "bad.jsonl"]) == 2
+    assert capsys.readouterr().out == ""
     for out in ("q.csv", "q.parquet"):
         assert main(["map", "predict", "whole", "bad.jsonl", "--out", out]) == 2
         assert "row 2 of 'bad.jsonl' has the score 7" in capsys.readouterr().err

@@ -41,6 +41,7 @@ def test_the_overview_names_every_verb():
     overview = here().stdout
     assert all(f"\n  {verb} " in overview for verb in COMMANDS)
     assert here("--help").stdout == here("-h").stdout == overview
+    assert max(map(len, overview.splitlines())) <= 80
     assert re.fullmatch(r"reprogram \d+\.\d+.*\n", here("--version").stdout)
 
 
@@ -67,6 +68,13 @@ MISTAKES = {
     "a switch with a value": (["fit", "--resume=yes"], ["--resume takes no value", "'yes'"]),
     "no epochs": (["fit", "--epochs", "0"], ["--epochs 0", "greater than or equal to 1"]),
     "a batch beyond all bounds": (["fit", "--batch-size", "9223372036854775808"], ["--batch-size", "less than or equal"]),
+    "a seed beyond all bounds": (["fit", "--seed", "9223372036854775808"], ["--seed 9223372036854775808", "below 2^63"]),
+    "shots beyond all bounds": (["fit", "--shots", "9223372036854775808"], ["--shots 9223372036854775808", "below 2^63"]),
+    "an option beyond all bounds": (["fit", "--top-k", "9223372036854775808"], ["--top-k 9", "below 2^63"]),
+    "a row beyond all bounds": (["map", "x.npz", "--seed", "9223372036854775808"], ["--seed 9", "below 2^63"]),
+    "a number without end": (["fit", "--seed", "9" * 5000], ["--seed 9", "integer"]),
+    "a config beyond all bounds": (["fit", "--config", "{beyond}"], ["--split-seed 9", "below 2^63"]),
+    "a canvas for no memory": (["fit", *SMALL[:3], "--canvas", "4611686018427387904"], ["not enough memory", "--canvas"]),
     "negative smoothing": (["fit", "--smoothing", "-1"], ["--smoothing -1", "greater than or equal to 0"]),
     "smoothing NaN": (["fit", "--smoothing", "nan"], ["--smoothing nan", "finite"]),
     "top ratio zero": (
@@ -153,6 +161,7 @@ def places(tmp_path_factory, shapes, run):
     (root / "table.csv").write_text("path,kind\nx.png,disc\n")
     np.savez(root / "arrays.npz", images=np.zeros((4, 8, 8), np.uint8))
     (root / "bad.json").write_text('{"epohcs": 3}')
+    (root / "beyond.json").write_text('{"split_seed": 9223372036854775808}')
     (root / "listed").mkdir()
     (root / "listed" / "config.json").write_text(json.dumps([1, 2]))
     names = ("empty", "no_test", "broken", "empty_test", "foreign", "unfinished", "listed")
@@ -165,6 +174,7 @@ def places(tmp_path_factory, shapes, run):
         "image": next((shapes / "test" / "disc").iterdir()),
         "run": run[0],
         "bad_config": root / "bad.json",
+        "beyond": root / "beyond.json",
     }
 
 

@@ -30,10 +30,6 @@ plain = st.recursive(
 @given(st.dictionaries(st.text(max_size=8).filter(lambda key: key != "sha256"), plain, max_size=4))
 def test_sealed_content_comes_back(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("sealed") / "x.json"
-    try:
-        json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return  # a surrogate that stands for no byte
     write_sealed(path, content)
     assert read_sealed(path, "file") == content
 

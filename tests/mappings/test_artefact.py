@@ -16,6 +16,7 @@ from reprogram.mappings.registry import MAPPINGS
 from reprogram.programs.base import make_program
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.sources.frozen import Frozen
+from reprogram.text import read_csv
 
 CLASSES = ["source 3", "source 1", "source 4"]
 
@@ -73,6 +74,18 @@ def test_labels_are_listed_for_people(tmp_path):
     assert [row["rank"] for row in rows if row["class"] == CLASSES[0]] == [
         str(rank + 1) for rank in range(len(explained[CLASSES[0]]))
     ]
+
+
+def test_no_listed_label_is_a_formula_and_all_come_back(tmp_path):
+    source = ["=1+1", "'-tis", "a\rb", "\ud800", *SOURCE[4:]]
+    mapping = make_mapping("rlm", source, ["@x", "é\udce9", "\t"])
+    mapping.save(tmp_path / "mapping")
+    with (tmp_path / "mapping" / "labels.csv").open(errors="surrogateescape", newline="", encoding="utf-8") as file:
+        cells = [cell for row in csv.DictReader(file) for name, cell in row.items() if name != "weight"]
+    assert not [cell for cell in cells if cell[:1] in tuple("=+-@\t\r")]
+    listed = {row["class"]: row["source_label"] for row in read_csv(tmp_path / "mapping" / "labels.csv")}
+    explained = {name: labels[0].source for name, labels in mapping.explain(1).classes.items()}
+    assert listed == {name: label.replace("\ud800", "\ufffd") for name, label in explained.items()}
 
 
 def test_sections_stand_beside_the_mapping(tmp_path):

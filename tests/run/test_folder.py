@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import metadata
 
 import pytest
@@ -161,6 +162,9 @@ def test_predictions_survive_strange_names():
     )
     rows = list(csv.reader(io.StringIO(predictions_csv(outcome))))
     assert rows[1:] == [["x,y.png", 'a, "b"', "c\nd", "0.500000"], ["é.png", "c\nd", "c\nd", "1.000000"]]
+    hostile = replace(outcome, classes=("=1+1", "'-tis"), names=("@x\ry.png", "-1"))
+    rows = list(csv.reader(io.StringIO(predictions_csv(hostile), newline="")))
+    assert rows[1:] == [["'@x\ry.png", "'=1+1", "''-tis", "0.500000"], ["'-1", "''-tis", "''-tis", "1.000000"]]
 
 
 def test_the_environment_names_versions_and_the_processor():

@@ -1,18 +1,20 @@
 """Where work on many files runs: in this process, in several local ones, or on a Ray cluster; results keep their order."""
 
+import contextlib
+import importlib
 import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 
 import torch
 
 from reprogram.errors import ReprogramError, extra_missing, first_line, unknown
+from reprogram.processes import WorkerPool
 
 Shared = TypeVar("Shared")
 Item = TypeVar("Item")
@@ -31,7 +33,7 @@ class Workers:
         processes: how many at once; 1 works in this process. A script that asks for more must start its work under
             `if __name__ == "__main__"`.
         address: of the Ray cluster, such as `auto` or `ray://host:10001`; None takes the one that the caller has
-            initialised, or starts one on this machine and ends it again.
+            initialised, or starts one on this machine, which only this machine can reach, and ends it again.
 
     >>> with Workers() as workers:
     ...     list(workers.map(pow, 2, [1, 2, 3]))
@@ -48,15 +50,15 @@ class Workers:
         if address is not None and name != "ray":
             raise ReprogramError(f"address {address!r} was given, but only the ray engine takes one; add --engine ray")
         self.name, self.processes, self.address = name, processes, address
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: WorkerPool | None = None
         self._own_ray: Any = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.__exit__(kind, error, trace)
         if self._own_ray is not None:
             self._own_ray.shutdown()
         self._pool = self._own_ray = None
@@ -79,7 +81,7 @@ class Workers:
     ) -> Iterator[Result]:
         if self._pool is None:
             # there is a process for each core already, so each of them computes with one thread
-            self._pool = ProcessPoolExecutor(self.processes, get_context("spawn"), torch.set_num_threads, (1,))
+            self._pool = WorkerPool(min(self.processes, len(items)), torch.set_num_threads, (1,))
         waiting: deque[Future[tuple[bool, Any]]] = deque()
         try:
             for item in items:
@@ -127,11 +129,38 @@ def _start_ray(ray: Any, address: str | None, processes: int) -> None:
         host, _, port = (address or "").removeprefix("ray://").rpartition(":")
         if host and port.isdecimal():  # Ray itself would try for many minutes
             socket.create_connection((host, int(port)), timeout=10).close()
-        ray.init(address=address or "local", log_to_driver=False, logging_level="error", **local)
+        with _of_this_machine() if address is None else contextlib.nullcontext():
+            ray.init(address=address or "local", log_to_driver=False, logging_level="error", **local)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         raise ReprogramError(
             f"Ray at {address or 'this machine'} does not answer ({first_line(error)}); check --address, or leave it out"
         ) from None
+
+
+@contextlib.contextmanager
+def _of_this_machine() -> Iterator[None]:
+    """Let a Ray that is started here listen on the loopback interface alone.
+
+    On Linux, Ray takes the address by which other machines reach this one, and listens on all interfaces. Only where it is
+    told that no cluster is possible, as it is by default on a Mac, it takes 127.0.0.1. It is told so by a variable, which
+    its processes read when they start, and this one has read when it imported Ray.
+    """
+    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    before, read = os.environ.get(name), None
+    with contextlib.suppress(ImportError):
+        read = importlib.import_module("ray._private.ray_constants")
+    enabled = getattr(read, "ENABLE_RAY_CLUSTER", None)
+    os.environ[name] = "0"
+    if enabled is not None:
+        read.ENABLE_RAY_CLUSTER = False  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+        if enabled is not None:
+            read.ENABLE_RAY_CLUSTER = enabled  # type: ignore[union-attr]
 
 
 def _attempt(prepared: tuple[Callable[[Any, Any], Any], Any], item: Any) -> tuple[bool, Any]:

@@ -1,14 +1,13 @@
 """Files of predictions: one row for each classified answer, as CSV, JSON lines or Parquet."""
 
-import csv
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from reprogram.answers.mapping import ClassifiedBlock
 from reprogram.errors import ReprogramError, extra_missing
 from reprogram.files import write_file
+from reprogram.text import csv_cell, csv_line, json_text
 
 COLUMNS = ("image", "label", "predicted", "share", "by_frequency", "unseen_labels")
 SUFFIXES = (".csv", ".jsonl", ".parquet")
@@ -35,17 +34,31 @@ def check_suffix(path: Path) -> None:
         raise ReprogramError(f"--out {str(path)!r} is none of {', '.join(SUFFIXES)}; name it so")
 
 
-def write_csv(file: IO[str], blocks: Iterable[ClassifiedBlock]) -> None:
-    """Write CSV with a header into an open file."""
-    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-    writer.writeheader()
+def write_csv(file: IO[str], blocks: Iterable[ClassifiedBlock], clean: Callable[[str], str] | None = None) -> None:
+    """Write CSV with a header into an open file, and nothing where the first block cannot be had.
+
+    Texts that a spreadsheet program would take for formulas are guarded, see `reprogram.text.csv_cell`.
+
+    Args:
+        file: where to.
+        blocks: what was classified.
+        clean: makes the texts fit for where they go, such as a terminal.
+    """
+    begun = False
     for block in blocks:
-        writer.writerows(_rows(block))
+        if not begun:
+            file.write(csv_line(COLUMNS))
+        begun = True
+        for row in _rows(block):
+            texts = [row[name] if clean is None else clean(row[name]) for name in COLUMNS[:3]]
+            file.write(csv_line([*map(csv_cell, texts), *(str(row[name]) for name in COLUMNS[3:])]))
+    if not begun:
+        file.write(csv_line(COLUMNS))
 
 
 def _write_json_lines(file: IO[str], blocks: Iterable[ClassifiedBlock]) -> None:
     for block in blocks:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(block))
+        file.writelines(json_text(row) + "\n" for row in _rows(block))
 
 
 def _write_parquet(path: Path, blocks: Iterable[ClassifiedBlock]) -> None:
@@ -58,7 +71,15 @@ def _write_parquet(path: Path, blocks: Iterable[ClassifiedBlock]) -> None:
     schema = pyarrow.schema(zip(COLUMNS, kinds, strict=True))
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for block in blocks:
-            writer.write_table(pyarrow.Table.from_pylist(list(_rows(block)), schema=schema))
+            writer.write_table(pyarrow.Table.from_pylist([_encodable(row) for row in _rows(block)], schema=schema))
+
+
+def _encodable(row: dict[str, Any]) -> dict[str, Any]:
+    """Parquet holds UTF-8 alone, so a byte of a file name that is no text is written as Python shows it."""
+    return {
+        name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+        for name, value in row.items()
+    }
 
 
 def _rows(classified: ClassifiedBlock) -> Iterator[dict[str, Any]]:

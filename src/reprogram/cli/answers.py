@@ -14,7 +14,8 @@ from reprogram.answers.predictions import check_suffix, write_csv, write_predict
 from reprogram.answers.shards import find_shards
 from reprogram.answers.write import write_logits
 from reprogram.cli.commands import LogitsCommand, MapCommand, MapPredictCommand
-from reprogram.cli.text import pasted, show_table
+from reprogram.cli.outside import files_matter, standard_output
+from reprogram.cli.text import pasted, show, show_table
 from reprogram.cli.use import load_model
 from reprogram.data.dataset import DataSet
 from reprogram.data.decode import Decoding
@@ -30,6 +31,7 @@ from reprogram.run.config import FitConfig
 from reprogram.run.defaults import resolve
 from reprogram.run.folder import stored_config
 from reprogram.scores import Score
+from reprogram.text import printable
 from reprogram.threads import granted_cpus
 
 _WORTH_PROCESSES = 512 * 2**20  # below so many bytes, starting processes costs more than it saves
@@ -38,6 +40,7 @@ _SHOWN = 12
 
 def fit(command_and_settings: tuple[MapCommand, dict[str, Any]]) -> None:
     """Estimate a mapping from shards, save it, and show what it is and how it did."""
+    files_matter()
     command, settings = command_and_settings
     out = Path(command.out).expanduser()
     check_new(out, command.replace)
@@ -70,7 +73,8 @@ def fit(command_and_settings: tuple[MapCommand, dict[str, Any]]) -> None:
     for note in fitted.notes:
         progress.say(f"note: {note}")
     _show_held_out(fitted, progress.say)
-    progress.say(f"mapping folder {command.out}\nclassify others: reprogram map predict {pasted(command.out)} FILE")
+    progress.say(f"mapping folder {command.out}")
+    progress.say(f"classify others: reprogram map predict {pasted(command.out)} FILE")
 
 
 def _processes(shards: Sequence[Path], engine: str) -> int:
@@ -86,7 +90,7 @@ def _show_labels(fitted: AnswerMapping) -> None:
     ]
     show_table(("class", "rows", "source labels and their weights"), rows[:_SHOWN], numbers=("rows",))
     if len(rows) > _SHOWN:
-        print(f"... and {len(rows) - _SHOWN} more classes in labels.csv")
+        show(f"... and {len(rows) - _SHOWN} more classes in labels.csv")
 
 
 def _show_held_out(fitted: AnswerMapping, say: Callable[[str], None]) -> None:
@@ -141,10 +145,12 @@ def predict(command: MapPredictCommand) -> None:
     totals = _Totals()
     blocks = totals.counting(fitted.predict_files(shards))
     if out is None:
-        write_csv(sys.stdout, blocks)
+        with standard_output() as file:
+            write_csv(file, blocks, printable if file.isatty() else None)
     else:
+        files_matter()
         write_predictions(out, blocks)
-    say = for_stream().say if out is not None else lambda line: print(line, file=sys.stderr)
+    say = for_stream().say if out is not None else lambda line: print(printable(line), file=sys.stderr)
     say(f"{totals.rows} rows classified" + (f" into {command.out}" if command.out else ""))
     if totals.by_frequency:
         say(f"{totals.by_frequency} of them had no usable label and got the most frequent class (by_frequency)")
@@ -162,6 +168,7 @@ def predict(command: MapPredictCommand) -> None:
 
 def logits(command_and_options: tuple[LogitsCommand, dict[str, Any]]) -> None:
     """Write a frozen model's answers to images as shards."""
+    files_matter()
     command, options = command_and_options
     progress = for_stream()
     model, data, skip_bad = _asked_model(command, options, progress)
@@ -182,9 +189,9 @@ def logits(command_and_options: tuple[LogitsCommand, dict[str, Any]]) -> None:
         raise
     rows = sum(shard["rows"] for shard in manifest["shards"].values())
     progress.say(
-        f"{rows} rows of {len(manifest['source_labels'])} logits in {len(manifest['shards'])} shards: {command.out}\n"
-        f"estimate a mapping: reprogram map {pasted(command.out)}"
+        f"{rows} rows of {len(manifest['source_labels'])} logits in {len(manifest['shards'])} shards: {command.out}"
     )
+    progress.say(f"estimate a mapping: reprogram map {pasted(command.out)}")
 
 
 def _asked_model(command: LogitsCommand, options: dict[str, Any], progress: Progress) -> tuple[Reprogrammed, DataSet, bool]:

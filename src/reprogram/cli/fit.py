@@ -4,6 +4,7 @@ from pathlib import Path
 
 from reprogram.cli.checks import FitPlan
 from reprogram.cli.commands import DemoCommand
+from reprogram.cli.outside import files_matter
 from reprogram.cli.text import pasted, percent, show_table
 from reprogram.files import claimed_folder
 from reprogram.mappings.registry import MAPPINGS
@@ -18,6 +19,7 @@ DEMO_METHODS = ("rlm", "flm", "ilm", "blm", "blm+", "gaussian")
 
 def fit(plan: FitPlan) -> None:
     """Carry out a run and show its result."""
+    files_matter()
     progress = for_stream()
     with claimed_folder(plan.out or default_folder(plan.config), numbered=plan.out is None) as folder:
         try:
@@ -31,8 +33,10 @@ def fit(plan: FitPlan) -> None:
 
 def demo(command: DemoCommand) -> None:
     """Run six mappings on the digits, one after the other."""
+    files_matter()
     progress = for_stream()
-    progress.say("An ImageNet network that has never seen a digit learns to read them; not one of its weights changes.\n")
+    progress.say("An ImageNet network that has never seen a digit learns to read them; not one of its weights changes.")
+    progress.say("")
     rows = []
     with claimed_folder(Path(command.out or "runs/demo").expanduser(), numbered=command.out is None) as folder:
         for method in DEMO_METHODS:
@@ -53,9 +57,9 @@ def demo(command: DemoCommand) -> None:
     numbers = ("last\nepoch", "selected\non val", "best\non test", "seconds", "images/s")
     show_table(("mapping", "what it is", *numbers), rows, numbers=numbers)
     progress.say(f"run folders: {', '.join(pasted(folder / method) for method in DEMO_METHODS)}")
-    progress.say(
-        f"\nlook closer:     reprogram evaluate {pasted(folder / 'blm+')}\nyour own images: reprogram fit --data FOLDER"
-    )
+    progress.say("")
+    progress.say(f"look closer:     reprogram evaluate {pasted(folder / 'blm+')}")
+    progress.say("your own images: reprogram fit --data FOLDER")
 
 
 def _show_result(result: FitResult, folder: Path, progress: Progress) -> None:
@@ -64,9 +68,12 @@ def _show_result(result: FitResult, folder: Path, progress: Progress) -> None:
         "selected": f"selected on validation (epoch {result.selected_epoch})",
         "best_on_test": "best on test (the published protocol; optimistic)",
     }
-    progress.say("\ntest accuracy")
+    progress.say("")
+    progress.say("test accuracy")
     for key, value in result.accuracy.items():
         progress.say(f"  {names[key]:<50} {percent(value)}")
     low, high = result.test.score.interval
     progress.say(f"  {'95 % interval of the saved model':<50} {100 * low:.1f} to {100 * high:.1f} %")
-    progress.say(f"\nrun folder {folder}\nclassify an image: reprogram predict {pasted(folder)} IMAGE")
+    progress.say("")
+    progress.say(f"run folder {folder}")
+    progress.say(f"classify an image: reprogram predict {pasted(folder)} IMAGE")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from reprogram.cli.commands import CheckDataCommand, DatasetsCommand, ModelsCommand, ShowModelCommand
-from reprogram.cli.text import show_pairs, show_table
+from reprogram.cli.text import show, show_pairs, show_table
 from reprogram.data.paper import PAPER, check_paper, find_paper
 from reprogram.data.registry import FORMATS
 from reprogram.errors import ReprogramError, unknown
@@ -16,7 +16,8 @@ def models(command: ModelsCommand) -> None:
     names, explained = list_models(command.pattern), explain_sources(command.pattern)
     if not names and not explained:
         raise ReprogramError(f"no model matches {command.pattern!r}; try 'timm:resne*' or 'bundled:*'")
-    print("\n".join([*names, *(f"{form}  ({meaning})" for form, meaning in explained.items())]))
+    for line in (*names, *(f"{form}  ({meaning})" for form, meaning in explained.items())):
+        show(line)
 
 
 def show_model(command: ShowModelCommand) -> None:
@@ -48,9 +49,10 @@ def datasets(command: DatasetsCommand) -> None:
     show_table(("the paper's sets", *numbers, f"under {root}/"), rows, numbers=numbers)
     missing = [name for name in PAPER if find_paper(name, root) is None]
     if missing:
-        print("how to get the missing ones:")
-        print("\n".join(f"  {name}: {PAPER[name].how_to_get}" for name in missing))
-    print("reprogram datasets check NAME counts one that is there and decodes every file of it")
+        show("how to get the missing ones:")
+        for name in missing:
+            show(f"  {name}: {PAPER[name].how_to_get}")
+    show("reprogram datasets check NAME counts one that is there and decodes every file of it")
 
 
 def check_data(command: CheckDataCommand) -> None:

@@ -1,41 +1,82 @@
 """`reprogram <verb>`: finds the command, checks what was given, and only then imports what carries it out."""
 
-import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 
+from reprogram.cli.outside import Signals, outlets
 from reprogram.errors import EvidenceWarning, ReprogramError, unknown
+from reprogram.progress import Outlet
+from reprogram.text import printable
 from reprogram.threads import sleep_while_waiting
+
+#: How torch says, without a type of its own on a CPU, that something does not fit into memory.
+_NO_ROOM = ("allocate memory", "out of memory", "Storage size calculation overflowed")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out a command; a user's mistake becomes one sentence on standard error and exit code 2."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    warnings.showwarning = _show_warning
-    sleep_while_waiting()  # before torch is imported, or it has no effect
-    try:
-        _dispatch(arguments)
-    except ReprogramError as error:
-        print(f"reprogram: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
+    """Carry out a command and give its exit code; a user's mistake becomes one sentence on standard error and code 2.
+
+    A signal that ends it gives 128 and its number. So does a pipe that nobody reads any more (141), where standard output
+    is what the command is for; where it fills files, they are filled all the same, and the code is 0.
+    """
+    with Signals(own=arguments is None) as signals, outlets() as out:
+        warnings.showwarning = _show_warning
+        sleep_while_waiting()  # before torch is imported, or it has no effect
+        try:
+            _dispatch(list(sys.argv[1:] if arguments is None else arguments), signals)
+            code = 0
+        except SystemExit:  # help was asked for
+            out.flush()
+            if out.lost is None:
+                raise
+            code = 0
+        except BaseException as error:
+            code = _explained(error, signals, out)
+        out.flush()
+        if out.needed and out.lost is not None and code == 0:
+            code = _unread(out.lost)
+    return code
+
+
+def _explained(error: BaseException, signals: Signals, out: Outlet) -> int:
+    """Say what ended a command, and give the exit code."""
+    if signals.received is not None:  # whatever the libraries that it met made of it
+        return 128 + signals.received
+    if isinstance(error, KeyboardInterrupt):
         return 130
-    except RuntimeError as error:
-        if "home directory" not in str(error):  # what pathlib says of ~somebody
-            raise
-        print("reprogram: a path begins with ~ and a user that is not known here; write the whole path", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:  # a folder that cannot be made or read, a full disk
+    if error is out.lost:
+        return 0
+    if isinstance(error, ReprogramError):
+        return _complain(str(error))
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # what pathlib says of ~somebody
+        return _complain("a path begins with ~ and a user that is not known here; write the whole path")
+    if isinstance(error, OSError):  # a folder that cannot be made or read, a full disk
         reason = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-        print(f"reprogram: {reason}; check the path, its permissions and the space", file=sys.stderr)
-        return 2
-    return 0
+        return _complain(f"{reason}; check the path, its permissions and the space")
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in str(error) for word in _NO_ROOM)):
+        return _complain("there is not enough memory for this; choose a smaller --canvas or --batch-size, or less data")
+    if not signals.own:
+        raise error
+    for line in "".join(traceback.format_exception(error)).split("\n")[:-1]:
+        print(printable(line), file=sys.stderr)
+    return 1
 
 
-def _dispatch(arguments: list[str]) -> None:
+def _unread(error: OSError) -> int:
+    """Where standard output is what the command is for: the code of a reader that has seen enough, or of a fault."""
+    if isinstance(error, BrokenPipeError):  # such as `head`
+        return 141
+    return _complain(f"standard output cannot be written to ({error.strerror or error}); check where it leads")
+
+
+def _complain(sentence: str) -> int:
+    print(f"reprogram: {printable(sentence)}", file=sys.stderr)
+    return 2
+
+
+def _dispatch(arguments: list[str], signals: Signals) -> None:
     if arguments[:1] == ["--version"]:
         from reprogram import __version__
 
@@ -57,10 +98,14 @@ def _dispatch(arguments: list[str]) -> None:
     checked = given if command.open_ended else read(command.schema, given)
     if command.check is not None:
         checked = imported(command.check)(checked)
-    imported(command.run)(checked)
+    run = imported(command.run)
+    signals.begin()
+    run(checked)
 
 
 def _overview() -> str:
+    from textwrap import fill
+
     from reprogram.cli.commands import COMMANDS
 
     lines = [
@@ -70,10 +115,12 @@ def _overview() -> str:
         "",
     ]
     width = max(map(len, COMMANDS))
-    lines += [f"  {verb:<{width}}  {(command.schema.__doc__ or '').strip()}" for verb, command in COMMANDS.items()]
+    for verb, command in COMMANDS.items():
+        text = f"  {verb:<{width}}  {(command.schema.__doc__ or '').strip()}"
+        lines.append(fill(text, 80, subsequent_indent=" " * (width + 4)))
     return "\n".join([*lines, "", "reprogram VERB --help explains every flag."])
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     if issubclass(category, EvidenceWarning):
-        print(f"reprogram: warning: {message}", file=sys.stderr)
+        print(f"reprogram: warning: {printable(str(message))}", file=sys.stderr)

@@ -6,8 +6,15 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
+
+from reprogram.text import printable
+
+
+def show(line: str) -> None:
+    """Print one line on standard output, whatever the names in it are."""
+    print(printable(line))
 
 
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[str] = ()) -> None:
@@ -15,16 +22,18 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, number
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     right = set(numbers)
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left")
+        lines = "\n".join(map(printable, heading.split("\n")))
+        table.add_column(Text(lines), justify="right" if heading in right else "left")
     for row in rows:
-        table.add_row(*map(escape, row))
-    Console(highlight=False, emoji=False).print(table)
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    Console(highlight=False, markup=False, emoji=False).print(table)
 
 
 def show_pairs(rows: dict[str, str]) -> None:
     """Print names with their meanings, in two columns."""
     width = max(map(len, rows))
-    print("\n".join(f"{name:<{width}}  {value}" for name, value in rows.items()))
+    for name, value in rows.items():
+        show(f"{name:<{width}}  {value}")
 
 
 def percent(share: float | None) -> str:

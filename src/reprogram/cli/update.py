@@ -5,7 +5,8 @@ from pathlib import Path
 from reprogram.answers.mapping import AnswerMapping
 from reprogram.answers.update import Change, update_mapping
 from reprogram.cli.commands import UpdateCommand
-from reprogram.cli.text import show_table
+from reprogram.cli.outside import files_matter
+from reprogram.cli.text import show, show_table
 from reprogram.errors import ReprogramError
 from reprogram.mappings.artefact import artefact_folder, changing, check_new, read_description
 from reprogram.progress import Progress, for_stream
@@ -16,6 +17,7 @@ _SHOWN = 20
 
 def update(command: UpdateCommand) -> None:
     """Change a run or a mapping, and show what has changed."""
+    files_matter()
     folder = Path(command.artefact).expanduser()
     out = None if command.out is None else Path(command.out).expanduser()
     if out is not None:
@@ -88,4 +90,4 @@ def _show(change: Change) -> None:
     rows = [[name, *(str(part.get(name, "-")) for part in (change.before, change.after))] for name in names[:_SHOWN]]
     show_table(("class", "samples before", "now"), rows, numbers=("samples before", "now"))
     if len(names) > _SHOWN:
-        print(f"... and {len(names) - _SHOWN} more classes")
+        show(f"... and {len(names) - _SHOWN} more classes")

@@ -1,13 +1,13 @@
 """`reprogram evaluate` and `reprogram predict`: what a run's model is good for."""
 
-import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 from reprogram.cli.commands import EvaluateCommand, PredictCommand
-from reprogram.cli.text import percent, show_table
+from reprogram.cli.text import percent, show, show_table
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
 from reprogram.data.folders import load_labelled
@@ -21,6 +21,7 @@ from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import configured_data, divided_data
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import seen_images, stored_config
+from reprogram.text import json_text
 from reprogram.threads import granted_cpus
 from reprogram.training.evaluation import evaluate as evaluate_split
 
@@ -106,7 +107,8 @@ def predict(command: PredictCommand) -> None:
     images = [Path(image).expanduser() for image in command.images]
     predictions = model.predict(images, evidence=command.evidence, batch_size=command.batch_size)
     lines = _json_lines if command.format == "json" else _text_lines
-    print("\n".join(lines(command.images, predictions)))
+    for line in lines(command.images, predictions):
+        show(line)
 
 
 def _text_lines(images: Sequence[str], predictions: Predictions) -> Iterator[str]:
@@ -117,10 +119,11 @@ def _text_lines(images: Sequence[str], predictions: Predictions) -> Iterator[str
 
 
 def _json_lines(images: Sequence[str], predictions: Predictions) -> Iterator[str]:
+    ascii_only = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
     columns = (predictions.labels, predictions.confidence.tolist(), predictions.evidence)
     for image, label, share, reasons in zip(images, *columns, strict=True):
         evidence = [
             {"source": one.source, "weight": one.weight, "logit": one.logit, "contribution": one.product} for one in reasons
         ]
         content = {"image": image, "label": label, "probability": share, "evidence": evidence}
-        yield json.dumps(content, ensure_ascii=False)
+        yield json_text(content, ascii_only=ascii_only)

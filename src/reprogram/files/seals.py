@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reprogram.text import escaped_json
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -47,7 +49,7 @@ def sealed_line(content: Mapping[str, Any]) -> str:
 
 
 def _sealed(content: Mapping[str, Any], end: str, indent: int | None) -> str:
-    text = json.dumps({**content, KEY: ""}, indent=indent, ensure_ascii=False, allow_nan=False)
+    text = escaped_json(json.dumps({**content, KEY: ""}, indent=indent, ensure_ascii=False, allow_nan=False))
     before = text[: text.rindex('"')]
     return f'{before}{hashlib.sha256(encoded(before)).hexdigest()}"{end}}}\n'
 

@@ -4,8 +4,6 @@ Every artefact holds a mapping with its label sets and statistics. What else bel
 the program and the frozen model of a `Reprogrammed`, or how a mapping from files did on rows that it had not seen.
 """
 
-import csv
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
@@ -32,6 +30,7 @@ from reprogram.files import (
 from reprogram.files.reading import AGAIN, check_schema
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.settings import Settings
+from reprogram.text import csv_cell, csv_line
 
 FORMAT = 3
 FILES = ("artefact.json", "artefact.safetensors", "labels.csv")
@@ -211,13 +210,11 @@ def fill_mapping(mapping: Mapping, tensors: dict[str, Tensor], folder: Path) -> 
 
 def labels_csv(mapping: Mapping) -> str:
     """The strongest source labels of each class, for people and spreadsheets."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["class", "rank", "source_label", "weight"])
+    lines = [csv_line(["class", "rank", "source_label", "weight"])]
     for name, labels in mapping.explain(_LISTED).classes.items():
         for rank, label in enumerate(labels, start=1):
-            writer.writerow([name, rank, label.source, f"{label.weight:.6g}"])
-    return text.getvalue()
+            lines.append(csv_line([csv_cell(name), str(rank), csv_cell(label.source), f"{label.weight:.6g}"]))
+    return "".join(lines)
 
 
 def unfit(folder: Path) -> ReprogramError:

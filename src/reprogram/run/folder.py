@@ -1,7 +1,5 @@
 """A run folder: config.json, environment.json, metrics.jsonl, checkpoint/, result.json, artefact/, predictions.csv."""
 
-import csv
-import io
 import os
 import platform
 from collections.abc import Iterable
@@ -36,6 +34,7 @@ from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import decoding_of, prepare, with_chosen_mapping
 from reprogram.run.config import GIVEN, FitConfig
+from reprogram.text import csv_cell, csv_line, finite
 from reprogram.training.evaluation import Evaluation
 from reprogram.training.loop import fit
 from reprogram.training.result import Diverged, FitResult
@@ -100,7 +99,8 @@ def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, p
     model, data = prepared.model, prepared.data
     seen = [mark for name, split in data.splits.items() if name != "test" for mark in split.fingerprints()]
     write_seen(folder, seen)
-    progress.say(describe(model, data))
+    for line in describe(model, data):
+        progress.say(line)
     again = data.test.count_among(set(seen))
     if again:
         data = replace(
@@ -136,7 +136,7 @@ def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, p
     write_text(folder / "predictions.csv", predictions_csv(result.test))
     files = {"predictions.csv": sha256(folder / "predictions.csv")}
     write_sealed(
-        folder / "result.json", {**summary(result, data), "skipped": list(result.skipped), "files": files, **reason}
+        folder / "result.json", {**finite(summary(result, data)), "skipped": list(result.skipped), "files": files, **reason}
     )
     if stopped is not None:
         raise stopped
@@ -161,7 +161,7 @@ class _Stored(BaseModel):
 
 
 def _write_metrics(folder: Path, records: list[dict[str, Any]]) -> None:
-    write_text(folder / "metrics.jsonl", "".join(map(sealed_line, records)))
+    write_text(folder / "metrics.jsonl", "".join(sealed_line(finite(record)) for record in records))
 
 
 def _write_config(folder: Path, config: FitConfig, given: dict[str, Any]) -> None:
@@ -238,7 +238,7 @@ def summary(result: FitResult, data: DataSet) -> dict[str, Any]:
     }
 
 
-def describe(model: Reprogrammed, data: DataSet) -> str:
+def describe(model: Reprogrammed, data: DataSet) -> tuple[str, str]:
     """What is trained on what, in two lines."""
     program, canvas = model.program, model.program.canvas
     inside = (
@@ -247,9 +247,9 @@ def describe(model: Reprogrammed, data: DataSet) -> str:
     val = f" / {len(data.val)} val" if data.val is not None else ""
     return (
         f"{model.frozen.name} ({model.frozen.k_source} labels) -> {data.name} ({data.k_target} classes, "
-        f"{len(data.train)} train{val} / {len(data.test)} test images)\n"
+        f"{len(data.train)} train{val} / {len(data.test)} test images)",
         f"program {program.name}{inside}, mapping {model.mapping.name}, on {model.device}: "
-        f"{_trainable(model):,} trainable and {model.frozen.parameter_count:,} frozen parameters"
+        f"{_trainable(model):,} trainable and {model.frozen.parameter_count:,} frozen parameters",
     )
 
 
@@ -269,13 +269,12 @@ def epoch_line(record: dict[str, Any], epochs: int) -> str:
 
 def predictions_csv(evaluation: Evaluation) -> str:
     """Name, true class, predicted class and confidence of each image."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["image", "label", "predicted", "confidence"])
+    lines = [csv_line(["image", "label", "predicted", "confidence"])]
     columns = (evaluation.labels.tolist(), evaluation.predicted.tolist(), evaluation.confidence.tolist())
     for name, label, predicted, confidence in zip(evaluation.names, *columns, strict=True):
-        writer.writerow([name, evaluation.classes[label], evaluation.classes[predicted], f"{confidence:.6f}"])
-    return text.getvalue()
+        texts = (name, evaluation.classes[label], evaluation.classes[predicted])
+        lines.append(csv_line([*map(csv_cell, texts), f"{confidence:.6f}"]))
+    return "".join(lines)
 
 
 def environment(device: torch.device) -> dict[str, Any]:
