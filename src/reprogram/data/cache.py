@@ -13,9 +13,8 @@ import math
 import os
 import secrets
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +27,7 @@ from reprogram.data.dataset import Outcome, Split
 from reprogram.errors import ReprogramError, first_line
 from reprogram.files import locked, read_sealed, remove_abandoned, write_sealed
 from reprogram.images.pictures import Interpolation
+from reprogram.processes import WorkerPool
 from reprogram.progress import Progress, Sized
 
 _FORMAT = 3
@@ -109,7 +109,7 @@ def _build(
         if processes > 1 and split.cheap_to_send and count >= _WORTH_PROCESSES:
             jobs = [(split, pixel_file, shape, interpolation, chunk) for chunk in chunks]
             outcome = Outcome({}, {})
-            with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            with WorkerPool(processes) as pool:
                 for part in progress.track(Sized(pool.map(_fill_chunk, jobs), len(jobs)), "decoding images"):
                     outcome.failures.update(part.failures)
                     outcome.fingerprints.update(part.fingerprints)
