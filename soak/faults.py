@@ -100,7 +100,8 @@ def build_library(folder: Path) -> Path:
         raise SystemExit("the soak needs a C compiler: install gcc and libc6-dev, or set CC")
     library = folder / "faults.so"
     subprocess.run(
-        [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(Path(__file__).with_name("faults.c")), "-ldl"], check=True
+        [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(Path(__file__).with_name("faults.c")), "-ldl"],
+        check=True,
     )
     return library
 
@@ -123,7 +124,7 @@ class Server:
             **_QUIET,
             "LD_PRELOAD": str(library),
             "REPROGRAM_CACHE": str(self.cache),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT), str(ROOT / "src")]),
         }
         self.log = (self.base / "server.log").open("wb")
         self.process = subprocess.Popen(
@@ -161,7 +162,7 @@ class Server:
         ended = self.run(*arguments, call=function)
         if ended.code != 0:
             raise RuntimeError(f"{function} failed in the child:\n{ended.errors}")
-        return json.loads(ended.output)
+        return json.loads(ended.output.splitlines()[-1])
 
     def run_all(self, commands: Sequence[Command]) -> list[Ended]:
         """Run commands that are there at the same time: the next starts when the one before has stopped or has begun."""
