@@ -1,7 +1,7 @@
 """`python -m soak --minutes 30`: kills, flipped bits and damaged inputs, until the time is over.
 
-It prints what was survived, refused and tried, writes the same as tables where `--results` says, and ends with exit code 1 if
-anything was lost, different, unnoticed or unhandled. Each failure is printed with the command that repeats it alone.
+It prints what was survived, refused and tried, writes the same as tables where `--results` says, and ends with exit code 1
+if anything was lost, different, unnoticed or unhandled. Each failure is printed with the command that repeats it alone.
 """
 
 import argparse
@@ -155,8 +155,8 @@ def _kills_section(report: Report) -> list[str]:
         f"{report.seconds / 60:.1f} minutes: {len(report.failed)} not survived.",
         "Survived means: right afterwards the old or the new state is there; the same command ends well; every file then",
         "equals that of an undisturbed run byte by byte, without the times in it; nothing is left over. A call that fails",
-        "(full disk, I/O error, short write) must besides end in one sentence and exit code 2, or do no harm. A rival is the",
-        "same command, or one with another result, that runs while the first is stopped at a call.",
+        "(full disk, I/O error, short write) must besides end in one sentence and exit code 2, or do no harm. A rival is",
+        "the same command, or one with another result, that runs while the first is stopped at a call.",
         "",
         *_table(("command", "chosen calls", "kills", "failing calls", "rivals"), report.table()),
         "",

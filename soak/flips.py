@@ -193,7 +193,7 @@ def _unclear(text: str, path: Path) -> str:
 
 
 def try_flips(
-    folder: str, flips: str, seed: str, part: str = "0", parts: str = "1", only: str = ""
+    folder: str, flips: str, seconds: str, seed: str, part: str = "0", parts: str = "1", only: str = ""
 ) -> list[dict[str, object]]:
     """Make the material and flip bits of all its files; in a process of its own, so all arguments are texts.
 
