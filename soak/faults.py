@@ -71,6 +71,7 @@ class Command:
         manner: one of `MANNERS`.
         number: the call at which it happens.
         signal: sent to the child `after` so many seconds, if it is still there.
+        plant: "module:function", called first: a fault that the harness should notice.
     """
 
     arguments: tuple[str, ...]
@@ -79,6 +80,7 @@ class Command:
     number: int = 0
     signal: int = 0
     after: float = 0.0
+    plant: str | None = None
 
 
 @dataclass(frozen=True)
@@ -302,9 +304,10 @@ class _Children:
             os.dup2(files[1], 2)
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
+            if command.plant is not None:
+                _named(command.plant)()
             if command.call is not None:
-                module, name = command.call.split(":")
-                print(json.dumps(getattr(importlib.import_module(module), name)(*command.arguments)))
+                print(json.dumps(_named(command.call)(*command.arguments)))
                 code = 0
             else:
                 from reprogram.cli.main import main
@@ -320,6 +323,11 @@ class _Children:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+
+
+def _named(name: str) -> Any:
+    module, attribute = name.split(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def scratch(name: str) -> Path:

@@ -22,7 +22,12 @@ _MISTAKE = 2
 
 
 class Bench:
-    """A fork server with its folder, in which trials are made one after the other."""
+    """A fork server with its folder, in which trials are made one after the other.
+
+    Args:
+        base: a new folder.
+        library: faults.so.
+    """
 
     def __init__(self, base: Path, library: Path) -> None:
         self.base = base
@@ -48,8 +53,8 @@ class Bench:
             self._known[scenario.name] = Undisturbed(before, after, ended.calls, ended.seconds, ended.output)
         return self._known[scenario.name]
 
-    def make(self, trial: Trial) -> Outcome:
-        """Make one trial."""
+    def make(self, trial: Trial, plant: str | None = None) -> Outcome:
+        """Make one trial; `plant` is "module:function", which puts a fault into the process that is disturbed."""
         scenario = SCENARIOS[trial.scenario]
         known = self.undisturbed(scenario)
         self._restore(scenario)
@@ -58,7 +63,7 @@ class Bench:
         problems: list[str] = []
         kills = 0
         first, *later = self._disturbances(trial, known)
-        ended = self.server.run(*scenario.command, **first)
+        ended = self.server.run(*scenario.command, plant=plant, **first)
         where = _where(ended, trial)
         kills += _killed(ended)
         problems += self._judge(trial, ended, known)
@@ -112,7 +117,10 @@ class Bench:
                 return [f"the same command ends with {ended.code}: {said[-400:]}"]
             if not known.calls and ended.output != known.output:
                 return ["the same command prints something else"]
-        return [f"afterwards {text}" for text in differences(state_of(self.trial), known.after)]
+            found, expected = state_of(self.trial), known.after
+        else:  # what is hidden goes with the next start, which there is none of
+            found, expected = visible(state_of(self.trial)), visible(known.after)
+        return [f"afterwards {text}" for text in differences(found, expected)]
 
     def _again(self, scenario: Scenario, **disturbance: Any) -> Ended:
         """The same command; and what it says to do instead, where that is to continue."""
