@@ -3,8 +3,12 @@
 `demo` is left out: it is six runs of `fit` on a larger model, which take minutes.
 """
 
+import contextlib
+import io
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +129,24 @@ def draw(folder: Path) -> None:
                     for line in range(0, 40, 6):
                         pen.line((0, line + x, 40, line + y), fill=colour, width=2)
                 picture.save(folder / part / name / f"{index:03}.png")
+
+
+def warm_up() -> None:
+    """Carry out commands that train nothing: what is imported late and kept is then there for every forked child."""
+    from reprogram.cli.main import main
+
+    before, kept = Path.cwd(), os.environ["REPROGRAM_CACHE"]
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        os.environ["REPROGRAM_CACHE"] = f"{folder}/trial/cache"
+        draw(Path(folder) / "data")
+        (Path(folder) / "trial").mkdir()
+        os.chdir(f"{folder}/trial")
+        for words in (_LOGITS, (*_LOGITS, "--no-cache"), ("map", "shards", "--mapping", "blm", "--out", "mapping")):
+            if main(list(words)) != 0:
+                raise SystemExit(f"{' '.join(words)} fails")
+        main(["fit", "--data", "../data/none", *TRAINED])  # only read, then refused
+        os.chdir(before)
+        os.environ["REPROGRAM_CACHE"] = kept
 
 
 def take_step(trial: Path, words: tuple[str, ...]) -> bool:
