@@ -37,7 +37,12 @@ MANNERS = {
     "stop": 8,
 }
 _WARM = ("torch", "numpy", "safetensors.torch", "pyarrow.parquet", "rich.progress")
-_QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+_QUIET = {  # one thread each, and an allocator that needs none; jemalloc starts its thread anyway, but knows of forks
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
 _PACE = 0.002
 
 
@@ -215,9 +220,9 @@ def serve(library: str, trial: str) -> None:
 
     torch.set_num_threads(1)
     _named("soak.verbs:warm_up")()
-    tasks = len(os.listdir("/proc/self/task"))
-    if tasks > 1:  # only the calling thread is in a forked child, and what the others held is held for ever
-        raise SystemExit(f"{tasks} threads are alive, so nothing can be forked")
+    others = [_text(task / "comm").strip() for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
+    if set(others) - {"jemalloc_bg_thd"}:  # others would be missing in a child, and what they hold would stay held
+        raise SystemExit(f"threads are alive, so nothing can be forked: {others}")
     faults = ctypes.CDLL(library)
     faults.faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int, ctypes.c_int]
     gc.collect()
