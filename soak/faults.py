@@ -44,6 +44,7 @@ _QUIET = {  # one thread each, and an allocator that needs none; jemalloc starts
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 _PACE = 0.002
+_PATIENCE = 3.0  # seconds for which a command may wait for one that was stopped, before that goes on
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ class _Children:
             if command.manner == "stop" and place + 1 < len(commands):
                 codes[place] = self._wait(pids[place], self.limit, stopped=True)
             elif place and commands[place - 1].manner == "stop":
-                codes[place] = self._wait(pids[place], self.limit / 6)
+                codes[place] = self._wait(pids[place], _PATIENCE)
                 waited[place] = codes[place] is None
             elif command.signal:
                 codes[place] = self._wait(pids[place], command.after)

@@ -85,8 +85,10 @@ def make_material(folder: Path) -> None:
 def readers(folder: Path) -> list[Reader]:
     """Who reads what, in the folder of `make_material`."""
     from reprogram.answers import AnswerMapping
+    from reprogram.errors import ReprogramError
     from reprogram.reprogrammed import Reprogrammed
     from reprogram.run.folder import seen_images, stored_config
+    from reprogram.run.verify import verify
 
     def resumed(_: Path) -> None:
         _command("fit", "--resume", "--out", "run")
@@ -95,7 +97,9 @@ def readers(folder: Path) -> list[Reader]:
         _command("map", shards, "--mapping", "blm", "--out", "other", "--replace")
 
     def verified(path: Path) -> None:
-        _command("verify", path.relative_to(folder).parts[0])
+        found = verify(path.relative_to(folder).parts[0])
+        for problem in (checked.problem for checked in found if checked.problem is not None):
+            raise ReprogramError(problem)
 
     tensors = ("artefact.json", "artefact.safetensors")
     return [
@@ -216,7 +220,7 @@ def try_flips(
         jobs, until = jobs[int(part) :: int(parts)], time.monotonic() + float(seconds)
         for done, (reader, path) in enumerate(jobs):
             share = (until - time.monotonic()) / (len(jobs) - done)  # what the others have not used
-            tally = flip(path, reader, bits_of(path, max(8, int(flips) // reader.cost), int(seed)), share)
+            tally = flip(path, reader, bits_of(path, max(4, int(flips) // reader.cost), int(seed)), share)
             tallies.setdefault((reader.name, _kind(path)), Tally(reader.name, _kind(path))).add(tally)
     shutil.rmtree(place, ignore_errors=True)
     return [asdict(tally) for tally in tallies.values()]
