@@ -1,6 +1,6 @@
 """`python -m soak --minutes 30`: kills, flipped bits and damaged inputs, until the time is over.
 
-It prints what was survived, refused and tried, writes the same as tables where `--results` says, and ends with exit code 1
+It prints what was survived, refused and tried, writes the same as tables into docs/results/soak.md, and ends with exit code 1
 if anything was lost, different, unnoticed or unhandled. Each failure is printed with the command that repeats it alone.
 """
 
@@ -22,6 +22,7 @@ from soak.flips import Tally, soak_flips
 from soak.kills import Bench, soak_kills
 from soak.trials import HINDRANCES, KILLS, RIVALS, Report, Trial
 
+_RESULTS = "docs/results/soak.md"
 _PARTS = ("kills", "flips", "fuzz")
 _SHARES = {"kills": 0.45, "flips": 0.12, "fuzz": 0.43}
 _PACKAGES = ("reprogram", "torch", "numpy", "timm", "pillow", "safetensors", "pyarrow")
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parts", default=",".join(_PARTS), help=f"of {', '.join(_PARTS)}; the others are left out")
     parser.add_argument("--scenarios", default="", help="kill only these, with commas between them")
     parser.add_argument("--trial", default=None, help="make this one trial again and keep its folder")
-    parser.add_argument("--results", type=Path, default=None, help="where the tables go, such as docs/results/soak.md")
+    parser.add_argument("--results", type=Path, default=None, help=f"where the tables go (all parts: {_RESULTS})")
     given = parser.parse_args(arguments)
     if given.trial is not None:
         return _repeat(Trial.read(given.trial))
@@ -65,8 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = " ".join(["python -m soak", *(sys.argv[1:] if arguments is None else arguments)])
     page = _page(results, command, given.seed)
     print(f"\n{page}")
-    if given.results is not None:
-        given.results.write_text(page, encoding="utf-8")
+    whole = len(parts) == len(_PARTS) and not given.scenarios
+    if path := given.results or (ROOT / _RESULTS if whole else None):
+        path.write_text(page, encoding="utf-8")
     return int(results.failed)
 
 

@@ -219,7 +219,7 @@ def soak_kills(
 ) -> Report:
     """Make trials until the time is over, or until every planned one was made and `kills` processes were ended.
 
-    The kills before each chosen call come first, then all others in a random order, then random kills.
+    The kills before each chosen call and all others come by turns, in a random order; then come random kills.
 
     Args:
         base: a folder for the trials.

@@ -5,12 +5,14 @@ import signal
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from threading import Lock
 
 from soak.faults import Call
 from soak.verbs import Scenario, State
 
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
+_SYNCS = ("fsync", "msync")
 _GROWS = ("open", "write", "mkdir", "truncate", "fallocate", "link")
 #: Manners in which a process is ended at a call, those in which a call fails, and those in which another command runs.
 KILLS = ("before", "half", "after", "double", *SIGNALS)
@@ -82,14 +84,27 @@ class Undisturbed:
 
 
 def chosen_calls(calls: Sequence[Call]) -> list[Call]:
-    """The calls at which something can differ: of many writes to one file the first, the middle and the last."""
+    """The calls before which something else is there than before the one before.
+
+    Of many writes to one file the first, the middle and the last. What is brought to the disk was there for all processes
+    already, and making a folder a second time does nothing: a kill before these is a kill before the next call.
+    """
+    changing, made = [], set()
+    for call in calls:
+        if call.kind in _SYNCS or (call.kind == "mkdir" and call.path in made):
+            continue
+        if call.kind == "mkdir":
+            made.add(call.path)
+        elif call.kind == "rmdir":
+            made.discard(call.path)
+        changing.append(call)
     chosen: list[Call] = []
     start = 0
-    while start < len(calls):
+    while start < len(changing):
         end = start + 1
-        while end < len(calls) and calls[end].kind == "write" and (calls[end].kind, calls[end].path) == _face(calls[start]):
+        while end < len(changing) and changing[end].kind == "write" and _face(changing[end]) == _face(changing[start]):
             end += 1
-        chosen += [calls[place] for place in sorted({start, (start + end - 1) // 2, end - 1})]
+        chosen += [changing[place] for place in sorted({start, (start + end - 1) // 2, end - 1})]
         start = end
     return chosen
 
@@ -102,13 +117,13 @@ def plan(scenario: Scenario, known: Undisturbed, rng: random.Random) -> list[Tri
     """All trials of a scenario at its chosen calls, and as many random ones."""
     name, points = scenario.name, chosen_calls(known.calls)
     writes = [call for call in points if call.kind == "write"]
-    count = len(known.calls)
+    syncs, count = [call for call in known.calls if call.kind in _SYNCS], len(known.calls)
     trials = [Trial(name, "before", call.number) for call in points]
     trials += [Trial(name, "half", call.number) for call in writes]
     trials += [Trial(name, "after", call.number) for call in points[::4]]
     trials += [Trial(name, "full-disk", call.number) for call in points if call.kind in _GROWS]
     trials += [Trial(name, "no-space", call.number) for call in points[::3] if call.kind in _GROWS]
-    trials += [Trial(name, "io-error", call.number) for call in points]
+    trials += [Trial(name, "io-error", call.number) for call in (*points, *syncs)]
     trials += [Trial(name, "short", call.number) for call in writes]
     if count:
         trials += [Trial(name, "double", call.number, rng.randint(1, count)) for call in points[1::3]]
@@ -162,14 +177,16 @@ class Report:
 
 
 class Supply:
-    """Trials for several workers: the planned ones, then random kills without end."""
+    """Trials for several workers: kills before each chosen call and others by turns, then random kills without end."""
 
     def __init__(self, scenarios: Sequence[Scenario], known: dict[str, Undisturbed], seed: int) -> None:
         self.rng, self.lock = random.Random(seed), Lock()
         self.names = [scenario.name for scenario in scenarios]
         planned = [trial for scenario in scenarios for trial in plan(scenario, known[scenario.name], self.rng)]
         self.rng.shuffle(planned)
-        self.planned = deque(sorted(planned, key=lambda trial: trial.manner != "before"))
+        firsts = [trial for trial in planned if trial.manner == "before"]
+        others = [trial for trial in planned if trial.manner != "before"]
+        self.planned = deque(trial for pair in zip_longest(firsts, others) for trial in pair if trial is not None)
 
     def next(self, *, enough: bool) -> Trial | None:
         """The next trial; none when all planned ones were given out and `enough` has happened."""

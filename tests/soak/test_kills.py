@@ -89,9 +89,13 @@ def test_the_plan_has_every_manner_and_every_chosen_call(bench):
     assert supply.next(enough=False).manner.startswith("SIG")
 
 
-def test_of_many_writes_to_one_file_three_are_chosen():
+def test_of_many_writes_to_one_file_three_are_chosen_and_what_changes_nothing_is_not():
     calls = [Call(number, "write", 9, "a" if number < 8 else "b") for number in range(1, 10)]
     assert [call.number for call in chosen_calls(calls)] == [1, 4, 7, 8, 9]
+    calls = [
+        Call(number, kind, 0, "a") for number, kind in enumerate(("mkdir", "fsync", "mkdir", "rmdir", "mkdir"), start=1)
+    ]
+    assert [call.number for call in chosen_calls(calls)] == [1, 4, 5]
 
 
 def test_states_are_compared_file_by_file_and_artefacts_as_a_whole():
