@@ -1,7 +1,8 @@
 """`python -m soak --minutes 30`: kills, flipped bits and damaged inputs, until the time is over.
 
-It prints what was survived, refused and tried, writes the same as tables into docs/results/soak.md, and ends with exit code 1
-if anything was lost, different, unnoticed or unhandled. Each failure is printed with the command that repeats it alone.
+It prints what was survived, refused and tried, writes the same as tables into docs/results/soak.md, and ends with
+exit code 1 if anything was lost, different, unnoticed or unhandled. Each failure is printed with the command that repeats
+it alone.
 """
 
 import argparse

@@ -191,10 +191,9 @@ def timeless(path: Path) -> bytes:
 
 
 def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    """A header and the digest that stands before it."""
+    digest, _, rest = text.partition(" ")
+    return {"sha256": digest, "header": json.loads(rest)}
 
 
 def _dumped(value: Any) -> bytes:
