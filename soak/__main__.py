@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts = [part for part in _PARTS if part in given.parts.split(",")]
     if not parts:
         parser.error(f"--parts {given.parts} names none of {', '.join(_PARTS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what is made for the trials goes, too
     base = scratch("soak")
     try:
         results = _run(given, parts, base)
