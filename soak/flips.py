@@ -96,16 +96,15 @@ def readers(folder: Path) -> list[Reader]:
     def mapped(_: Path, shards: str) -> None:
         _command("map", shards, "--mapping", "blm", "--out", "other", "--replace")
 
-    def verified(path: Path) -> None:
-        found = verify(path.relative_to(folder).parts[0])
-        for problem in (checked.problem for checked in found if checked.problem is not None):
+    def verified(path: Path | str) -> None:
+        for problem in (checked.problem for checked in verify(path) if checked.problem is not None):
             raise ReprogramError(problem)
 
+    written = ("run/*", "run/*/*", "chosen/selection.json", "mapping/*", "shards/*", "tables/*", "own-cache/*")
     tensors = ("artefact.json", "artefact.safetensors")
     return [
-        Reader(
-            "verify", ("run/*", "run/*/*", "chosen/selection.json", "mapping/*", "shards/*", "tables/*"), verified, cost=4
-        ),
+        Reader("verify all", written, lambda path: verified(path.relative_to(folder).parts[0]), cost=6),
+        Reader("verify", written, verified),
         Reader("load a mapping", tuple(f"mapping/{name}" for name in tensors), lambda _: AnswerMapping.load("mapping")),
         Reader(
             "load a model", tuple(f"run/artefact/{name}" for name in tensors), lambda _: Reprogrammed.load("run"), cost=8
