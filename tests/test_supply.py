@@ -1,6 +1,7 @@
 """Pins, hashes, minimums, licences and the bill of materials agree with each other and with what is installed."""
 
 import hashlib
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -22,7 +23,8 @@ ROOT = Path(__file__).parent.parent
 PINS = packages.pins()
 LOCKED = packages.locked()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-ROWS = dict(re.findall(r"^\| ([a-z0-9-]+) \| (.*) \|$", (ROOT / "docs" / "licences.md").read_text(), flags=re.MULTILINE))
+TABLE = (ROOT / "docs" / "licences.md").read_text().partition(licences.HEAD)[2]
+ROWS = dict(line.strip("| ").split(" | ", 1) for line in TABLE.splitlines())
 
 
 def test_every_pinned_package_has_a_hash_or_a_reason_to_have_none():
@@ -227,6 +229,15 @@ def test_an_installed_wheel_is_told_from_its_siblings():
     other = packages.Locked("numpy-1.0-cp39-cp39-win32.whl", "2" * 64)
     assert packages.wheel_of(there, [other, own]) == own
     assert packages.wheel_of(there, [other]) is None
+
+
+def test_a_wheel_that_was_renamed_after_it_was_built_is_told(tmp_path):
+    (tmp_path / "WHEEL").write_text("Wheel-Version: 1.0\nTag: cp311-cp311-linux_x86_64\n")
+    (tmp_path / "METADATA").write_text("Name: ray\nVersion: 1.0\n")
+    there = importlib.metadata.PathDistribution(tmp_path)
+    names = ("cp312-cp312-manylinux2014_x86_64", "cp311-cp311-manylinux2014_aarch64", "cp311-cp311-manylinux2014_x86_64")
+    wheels = [packages.Locked(f"ray-1.0-{name}.whl", "1" * 64) for name in names]
+    assert packages.wheel_of(there, wheels) == wheels[2]
 
 
 def test_the_make_targets_are_there_and_need_no_list_of_their_own():

@@ -111,15 +111,17 @@ def closure(
 
 def wheel_of(distribution: importlib.metadata.Distribution, wheels: Iterable[Locked]) -> Locked | None:
     """The one of several wheels that was installed, told by the tags that it left behind; None when it is none of them."""
-    own = {
-        line.removeprefix("Tag: ")
-        for line in (distribution.read_text("WHEEL") or "").splitlines()
-        if line.startswith("Tag: ")
-    }
+    lines = (distribution.read_text("WHEEL") or "").splitlines()
+    own = {_plain(line.removeprefix("Tag: ")) for line in lines if line.startswith("Tag: ")}
     for wheel in wheels:
-        if own <= {str(tag) for tag in parse_wheel_filename(wheel.file)[3]} and own:
+        if own and own <= {_plain(str(tag)) for tag in parse_wheel_filename(wheel.file)[3]}:
             return wheel
     return None
+
+
+def _plain(tag: str) -> str:
+    """A tag without the version of Linux's C library: some wheels were renamed after they were built."""
+    return re.sub(r"manylinux(_\d+_\d+|\d+)_", "linux_", tag)
 
 
 def licence(distribution: importlib.metadata.Distribution) -> str:
