@@ -6,7 +6,7 @@ import pytest
 
 from holding import held
 from reprogram.errors import ReprogramError
-from reprogram.files import locked
+from reprogram.files import locked, locks, remove_abandoned
 
 
 @pytest.fixture
@@ -75,3 +75,22 @@ def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path):
     with pytest.raises(OSError, match="symbolic"), locked(tmp_path / ".lock", "the folder"):
         pass
     assert (tmp_path / "precious").read_text() == "content"
+
+
+def test_only_the_file_that_was_abandoned_is_removed(tmp_path, monkeypatch):
+    """Between opening and locking, its holder removes it and another process makes one of the same name."""
+    path = tmp_path / ".lock"
+    path.write_text("old")
+    free = locks.held_by_another
+
+    def meanwhile(descriptor):
+        path.unlink()
+        path.write_text("new")
+        return free(descriptor)
+
+    monkeypatch.setattr(locks, "held_by_another", meanwhile)
+    remove_abandoned(path)
+    assert path.read_text() == "new"
+    monkeypatch.undo()
+    remove_abandoned(path)
+    assert not path.exists()

@@ -109,12 +109,12 @@ def test_a_folder_that_was_moved_aside_comes_back(tmp_path, monkeypatch):
 
 def test_reading_brings_a_place_in_order_but_not_under_somebody_who_writes(tmp_path):
     write_folder(tmp_path / "f", lambda fresh: (fresh / "a").touch())
-    for name in (".unfinished-f-01", ".replaced-f"):
+    for name in (".unfinished-0123abcd-f", ".replaced-f"):
         (tmp_path / name).mkdir()
     (tmp_path / ".f.lock").touch()
     with locked(tmp_path / ".f.lock", "it"):
         settle_folder(tmp_path / "f")
-        assert names(tmp_path) == [".f.lock", ".replaced-f", ".unfinished-f-01", "f"]
+        assert names(tmp_path) == [".f.lock", ".replaced-f", ".unfinished-0123abcd-f", "f"]
     settle_folder(tmp_path / "f")
     assert names(tmp_path) == ["f"]
 
@@ -130,7 +130,7 @@ def test_an_exchange_that_the_file_system_cannot_do_is_done_in_two_steps(tmp_pat
 def test_what_killed_processes_left_is_removed_and_what_live_ones_write_is_not(tmp_path):
     (tmp_path / ".x.json-0123abcd.tmp").write_text("half")
     (tmp_path / ".other.json-0123abcd.tmp").write_text("half")
-    (tmp_path / ".unfinished-f-0123").mkdir()
+    (tmp_path / ".unfinished-0123abcd-f23").mkdir()
     began, go_on = threading.Event(), threading.Event()
 
     def slowly(temporary):
@@ -151,7 +151,7 @@ def test_what_killed_processes_left_is_removed_and_what_live_ones_write_is_not(t
 
 
 def test_leftovers_are_known_by_their_names(tmp_path):
-    for name in (".x-00.tmp", ".lock", ".f.lock", ".unfinished-f-1", ".replaced-f"):
+    for name in (".x-00.tmp", ".lock", ".f.lock", ".unfinished-0123abcd-f", ".replaced-f"):
         assert is_leftover(tmp_path / name)
     for name in ("x.tmp", ".hidden", "lock", ".git"):
         assert not is_leftover(tmp_path / name)
@@ -223,3 +223,35 @@ def test_what_appeared_meanwhile_can_be_spared(tmp_path):
     with pytest.raises(KeyError):
         write_folder(tmp_path / "f", lambda fresh: (fresh / "a").touch(), check)
     assert names(tmp_path) == []
+
+
+def test_a_folder_is_not_taken_for_the_leftover_of_one_with_a_like_name(tmp_path):
+    """While m-2 is written, m is written and read."""
+
+    def fill(fresh):
+        write_folder(tmp_path / "m", lambda other: (other / "a").touch())
+        settle_folder(tmp_path / "m")
+        settle_folder(tmp_path / "2")
+        (fresh / "b").touch()
+
+    write_folder(tmp_path / "m-2", fill)
+    assert names(tmp_path) == ["m", "m-2"]
+    assert names(tmp_path / "m-2") == ["b"]
+
+
+def test_what_stands_aside_is_kept_while_its_place_is_in_use(tmp_path):
+    (tmp_path / ".replaced-f").mkdir()
+    (tmp_path / "f").mkdir()
+    with locked(tmp_path / ".f.lock", "it"):
+        remove_leftovers(tmp_path)
+        assert (tmp_path / ".replaced-f").is_dir()
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["f"]
+
+
+def test_a_temporary_file_that_another_has_taken_for_a_leftover_is_made_anew(tmp_path, monkeypatch):
+    others = [True, False]
+    monkeypatch.setattr(writing, "held_by_another", lambda descriptor: others.pop(0))
+    write_text(tmp_path / "x", "content")
+    assert others == []
+    assert (tmp_path / "x").read_text() == "content"

@@ -166,3 +166,17 @@ def test_links_and_pipes_in_place_of_files(run, shapes, tmp_path):
             one_sentence(here(*command_of("predict", folder, shapes), check=False))
         if name == "config.json":
             one_sentence(here("fit", "--resume", "--out", folder, check=False))
+
+
+@pytest.mark.parametrize("name", ["artefact", "checkpoint"])
+def test_links_that_lead_out_are_not_written_through(run, shapes, tmp_path, name):
+    folder = shutil.copytree(run, tmp_path / "run")
+    outside = (folder / name).rename(tmp_path / "outside")
+    (folder / name).symlink_to(outside)
+    before = {path: path.read_bytes() for path in outside.iterdir()}
+    verbs = ("resume", "update") if name == "artefact" else ("resume",)
+    for verb in verbs:
+        done = here(*command_of(verb, folder, shapes), check=False)
+        one_sentence(done)
+        assert "is a link" in done.stderr
+    assert before == {path: path.read_bytes() for path in outside.iterdir()}

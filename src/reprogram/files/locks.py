@@ -56,7 +56,7 @@ def remove_abandoned(path: Path) -> None:
     with suppress(OSError):  # not there, or another process was faster
         descriptor = os.open(path, os.O_RDWR)
         try:
-            if not held_by_another(descriptor):
+            if not held_by_another(descriptor) and still_there(descriptor, path):
                 path.unlink()
         finally:
             os.close(descriptor)
@@ -68,7 +68,7 @@ def _acquire(path: Path, what: str, remedy: str, wait: float, on_wait: Callable[
         descriptor, held = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), True
         try:
             held = held_by_another(descriptor)
-            if not held and _still_there(descriptor, path):
+            if not held and still_there(descriptor, path):
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, f"{os.getpid()}\n".encode())
                 return descriptor
@@ -101,7 +101,7 @@ def held_by_another(descriptor: int) -> bool:
     return False
 
 
-def _still_there(descriptor: int, path: Path) -> bool:
+def still_there(descriptor: int, path: Path) -> bool:
     """Whether the open file is the one at the path: its last holder may have removed it since it was opened."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())

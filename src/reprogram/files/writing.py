@@ -11,13 +11,13 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reprogram.errors import ReprogramError
-from reprogram.files.locks import held_by_another, locked, remove_abandoned
+from reprogram.files.locks import held_by_another, locked, remove_abandoned, still_there
 from reprogram.files.seals import HEADER, encoded, sealed_json, tensor_digest
 
 if TYPE_CHECKING:  # so that files can be looked for before torch is imported
@@ -102,7 +102,7 @@ def write_folder(path: Path, fill: Callable[[Path], None], check: Callable[[], o
         _settle(path)
         if check is not None:
             check()
-        fresh = path.with_name(f"{_FOLDER_PREFIX}{path.name}-{secrets.token_hex(4)}")
+        fresh = path.with_name(f"{_FOLDER_PREFIX}{secrets.token_hex(4)}-{path.name}")
         fresh.mkdir()
         try:
             fill(fresh)
@@ -129,6 +129,15 @@ def settle_folder(path: Path) -> None:
         _settle(path)
 
 
+def refuse_links(folder: Path, names: Iterable[str]) -> None:
+    """Raise if one of these in a folder is a link, by which something outside would be written."""
+    for name in names:
+        if (folder / name).is_symlink():
+            raise ReprogramError(
+                f"{str(folder / name)!r} is a link, and what it leads to would be overwritten; put the folder itself there"
+            )
+
+
 def is_leftover(path: Path) -> bool:
     """Whether this is something that a process of ours holds, or has left behind: no content."""
     unfinished = path.name.startswith((_FOLDER_PREFIX, _REPLACED_PREFIX))
@@ -144,7 +153,6 @@ def remove_leftovers(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         elif path.name.startswith(_REPLACED_PREFIX) and path.is_dir():
             settle_folder(path.with_name(path.name.removeprefix(_REPLACED_PREFIX)))
-            shutil.rmtree(path, ignore_errors=True)
         elif path.name.endswith(".lock") and path.is_file():
             remove_abandoned(path)
 
@@ -203,10 +211,9 @@ def _new_temporary(folder: Path, stem: str) -> tuple[Path, int]:
     while True:
         temporary = folder / f"{stem}{secrets.token_hex(4)}.tmp"
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        held_by_another(descriptor)
-        if temporary.exists():  # nobody took it for a leftover before it was locked
+        if not held_by_another(descriptor) and still_there(descriptor, temporary):
             return temporary, descriptor
-        os.close(descriptor)
+        os.close(descriptor)  # somebody took it for a leftover before it was locked
 
 
 def _lock(path: Path) -> Path:
@@ -219,7 +226,8 @@ def _saving(path: Path, wait: float) -> AbstractContextManager[None]:
 
 
 def _unfinished(path: Path) -> Iterator[Path]:
-    return path.parent.glob(f"{_FOLDER_PREFIX}{_escaped(path.name)}-*")
+    """What was begun for this folder and for no other, whose name may begin or end alike."""
+    return path.parent.glob(f"{_FOLDER_PREFIX}{'[0-9a-f]' * 8}-{_escaped(path.name)}")
 
 
 def _replaced(path: Path) -> Path:

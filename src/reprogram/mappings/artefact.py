@@ -19,6 +19,7 @@ from reprogram.files import (
     is_leftover,
     locked,
     read_sealed,
+    refuse_links,
     settle_folder,
     sha256,
     tensors_with_digest,
@@ -152,6 +153,8 @@ def changing(folder: Path, out: Path | None = None) -> Iterator[None]:
     path = artefact_folder(folder)
     inside = path.name == "artefact" and (path.parent / "config.json").is_file()
     lock = path.parent / ".lock" if inside else path.with_name(f".{path.name}.changing.lock")
+    if inside and out is None:
+        refuse_links(path.parent, [path.name])
     with nullcontext() if out is not None else locked(lock, f"{str(folder)!r}"):
         yield
 

@@ -21,6 +21,7 @@ from reprogram.files import (
     locked,
     read_bytes,
     read_sealed,
+    refuse_links,
     remove_leftovers,
     sealed_line,
     sealed_text,
@@ -198,6 +199,7 @@ def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig
         if folder.exists() and (not folder.is_dir() or not all(map(is_leftover, folder.iterdir()))):
             raise ReprogramError(f"{str(folder)!r} already exists and is not a run; choose another --out")
         return config, config.given
+    refuse_links(folder, ("artefact", "checkpoint"))
     if not resume:
         raise ReprogramError(f"{str(folder)!r} already holds a run; add --resume to continue it, or choose another --out")
     stored, given = _stored(folder)
