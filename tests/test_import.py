@@ -29,7 +29,20 @@ HEAVY = (
     "lmdb",
 )
 ORDER = (
-    ("errors", "progress", "randomness", "files", "settings", "registry", "scores", "names", "lazy", "threads", "devices"),
+    (
+        "errors",
+        "progress",
+        "randomness",
+        "files",
+        "child",
+        "settings",
+        "registry",
+        "scores",
+        "names",
+        "lazy",
+        "threads",
+        "devices",
+    ),
     ("images",),
     ("programs",),
     ("sources",),
@@ -48,7 +61,7 @@ RANK = {name: place for place, names in enumerate(ORDER) for name in names}
 MODULES = sorted(ROOT.rglob("*.py"))
 #: What is imported to check the arguments of a command.
 BEFORE_TORCH = re.compile(
-    r"((errors|progress|files|settings|registry|names|lazy|threads)|.*\.(settings|registry|__init__)|__init__"
+    r"((errors|progress|files|child|settings|registry|names|lazy|threads)|.*\.(settings|registry|__init__)|__init__"
     r"|run\.(config|defaults|paths)|cli\.(main|commands|checks|arguments|text)|data\.paper_sets)"
 )
 
