@@ -27,7 +27,13 @@ def load_npz(path: Path, split_seed: int | None = 0) -> DataSet:
     It holds `images` and `labels`, perhaps `split` (train, val or test for each image); or `train_images`,
     `train_labels`, `test_images`, `test_labels` and perhaps `val_images`, `val_labels`. `classes` may name the classes.
     """
-    expected = {"images", "labels", "split", "classes", *(f"{part}_{what}" for part in PARTS for what in ("images", "labels"))}
+    expected = {
+        "images",
+        "labels",
+        "split",
+        "classes",
+        *(f"{part}_{what}" for part in PARTS for what in ("images", "labels")),
+    }
     arrays, held = read_npz(path, expected)
     for name in ("classes", "split"):
         if name in arrays and arrays[name].ndim != 1:
@@ -42,8 +48,9 @@ def load_npz(path: Path, split_seed: int | None = 0) -> DataSet:
     for part, (images, labels) in parts.items():
         if (images is None or labels is None) and not (part == "val" and images is None and labels is None):
             raise ReprogramError(
-                f"array file {str(path)!r} holds {', '.join(held)[:200] or 'nothing'}, but images and labels, or train_images, "
-                f"train_labels, test_images and test_labels are expected; save it with np.savez and these names"
+                f"array file {str(path)!r} holds {', '.join(held)[:200] or 'nothing'}, but images and labels, or "
+                f"train_images, train_labels, test_images and test_labels are expected; save it with np.savez and "
+                "these names"
             )
     given = {part: (images, labels) for part, (images, labels) in parts.items() if images is not None and labels is not None}
     classes, numbers = _number_labels([labels for _, labels in given.values()], names)
@@ -194,7 +201,12 @@ def _dataset_labels(dataset: Any, part: str) -> list[Any]:
         raise ReprogramError(f"the {part} data set is empty; give it at least one item")
 
     def label(index: int) -> Any:
-        item = dataset[index]
+        try:
+            item = dataset[index]
+        except Exception as error:  # the data set is somebody else's code, and whatever it raises is about this item
+            raise ReprogramError(
+                f"item {index} of the {part} data set cannot be decoded ({first_line(error)}); mend or remove it"
+            ) from None
         if not isinstance(item, (tuple, list)) or len(item) < 2:
             raise ReprogramError(
                 f"item {index} of the {part} data set is a {type(item).__name__}, but a pair (image, label) is expected"

@@ -155,7 +155,8 @@ def _check_folder(folder: Path, name: str) -> None:
             named = file.get("filename") if isinstance(file, dict) else None
             if not isinstance(named, str) or Path(named).name != named or not named.endswith(".arrow"):
                 raise ReprogramError(
-                    f"data 'hf:{name}' cannot be read ({state.name} names no table beside it); save it with save_to_disk again"
+                    f"data 'hf:{name}' cannot be read ({state.name} names no table beside it); save it with "
+                    "save_to_disk again"
                 )
     tried_in_child("reprogram.data.walks:walk_arrow", folder, "data", "save it with save_to_disk again")
 

@@ -188,7 +188,9 @@ class Svhn(Layout):
             content = loadmat(path, variable_names=["X", "y"])
             images, labels = np.asarray(content["X"]), np.asarray(content["y"]).reshape(-1).astype(np.int64)
         except Exception as error:  # scipy raises whatever a damaged file leads it into
-            raise ReprogramError(f"file {str(path)!r} is no readable SVHN file ({first_line(error)}); download it again") from None
+            raise ReprogramError(
+                f"file {str(path)!r} is no readable SVHN file ({first_line(error)}); download it again"
+            ) from None
         if images.dtype != np.uint8 or images.shape != (32, 32, 3, len(labels)):
             raise ReprogramError(
                 f"file {str(path)!r} has images of shape {images.shape} for {len(labels)} labels, "

@@ -113,7 +113,9 @@ def _keys(transaction: Any, path: Path) -> list[bytes]:
     length = transaction.get(b"__len__")
     if length is not None and (count := read_plain_pickle(length, f"the length in {str(path)!r}")) != len(keys):
         claimed = count if isinstance(count, int) else type(count).__name__  # a nested list could be long beyond measure
-        raise ReprogramError(f"data {str(path)!r} says that it has {claimed} records but lists {len(keys)}; download it again")
+        raise ReprogramError(
+            f"data {str(path)!r} says that it has {claimed} records but lists {len(keys)}; download it again"
+        )
     return list(keys)
 
 

@@ -18,10 +18,10 @@ from reprogram.errors import ReprogramError, first_line
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _FRESH: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_VALUES = frozenset(
-    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE "
-    "SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8".split()
-)
+_NUMBERS = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT")
+_STRINGS = ("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8")
+_TEXTS = ("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
+_VALUES = frozenset({*_NUMBERS, *_STRINGS, *_TEXTS})
 _FETCH, _STORE = frozenset({"GET", "BINGET", "LONG_BINGET"}), frozenset({"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"})
 _BY_NAME = frozenset({"GLOBAL", "INST"})  # their argument is the name
 _CALLS = frozenset({"REDUCE", "BUILD", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID"})
@@ -194,7 +194,9 @@ def read_cifar_pickle(data: bytes, what: str) -> dict[str, Any]:
     content = _read(data, _CIFAR_NAMES, what)
     if not isinstance(content, dict):
         raise ReprogramError(f"{what} holds a {type(content).__name__}, but CIFAR's dict is expected; download it again")
-    return {_text(key): getattr(value, "array", None) if isinstance(value, _Array) else value for key, value in content.items()}
+    return {
+        _text(key): getattr(value, "array", None) if isinstance(value, _Array) else value for key, value in content.items()
+    }
 
 
 def _text(key: Any) -> str:

@@ -79,7 +79,7 @@ def load_torchvision(name: str, root: Path, download: bool = False, split_seed: 
 
 
 def _turn_ghostscript_off() -> None:
-    """Torchvision opens images of every kind, and PIL would hand PostScript to another program, whatever a file is called."""
+    """Torchvision opens images of every kind, and PIL would hand PostScript to another program, by whatever name."""
     from PIL import EpsImagePlugin
 
     EpsImagePlugin.gs_binary = False
