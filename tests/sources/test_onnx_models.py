@@ -212,7 +212,7 @@ def test_described(tmp_path):
         ({"metadata": {"labels": '{"a": 1}'}}, {}, "a JSON list of names"),
         ({"metadata": {"labels": '["a"]'}}, {}, "1 source labels were given for a model with 5 outputs"),
         ({"metadata": {"outputs": "odds"}}, {}, "logits or probabilities"),
-        ({"metadata": {"input_size": "-3"}, "shape": ("n", 3, "h", "w")}, {}, "a positive whole number"),
+        ({"metadata": {"input_size": "-3"}, "shape": ("n", 3, "h", "w")}, {}, "a whole number from 1 to 8192"),
     ],
 )
 def test_files_that_do_not_fit_are_refused_in_a_sentence(tmp_path, made, options, message):

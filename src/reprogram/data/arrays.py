@@ -1,6 +1,5 @@
 """Images that a program holds already: numpy arrays, torch tensors, `.npz` files, and any map-style torch data set."""
 
-import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +12,7 @@ from torch.utils.data import Dataset
 from typing_extensions import override
 
 from reprogram.data.dataset import ArraySplit, DataSet, Split, content_hash
+from reprogram.data.safe_npz import read_npz
 from reprogram.data.splits import PARTS, drawn_test, places_by_word, sorted_classes
 from reprogram.errors import ReprogramError, first_line
 from reprogram.images.batches import Array, Channels, channels_first
@@ -27,31 +27,30 @@ def load_npz(path: Path, split_seed: int | None = 0) -> DataSet:
     It holds `images` and `labels`, perhaps `split` (train, val or test for each image); or `train_images`,
     `train_labels`, `test_images`, `test_labels` and perhaps `val_images`, `val_labels`. `classes` may name the classes.
     """
-    try:
-        # allow_pickle=False: an array of Python objects is a pickle, and a pickle from elsewhere can run any code.
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise ReprogramError(f"array file {str(path)!r} holds one array; save images and labels with np.savez")
-        with loaded as file:
-            arrays = {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise ReprogramError(f"array file {str(path)!r} does not exist; check the path") from None
-    except ReprogramError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
-        raise ReprogramError(
-            f"array file {str(path)!r} cannot be read ({first_line(error)}); save plain number and text arrays with np.savez"
-        ) from None
-    names = [str(name) for name in arrays["classes"]] if "classes" in arrays else None
+    expected = {
+        "images",
+        "labels",
+        "split",
+        "classes",
+        *(f"{part}_{what}" for part in PARTS for what in ("images", "labels")),
+    }
+    arrays, held = read_npz(path, expected)
+    for name in ("classes", "split"):
+        if name in arrays and arrays[name].ndim != 1:
+            raise ReprogramError(
+                f"array file {str(path)!r} has {name!r} of shape {arrays[name].shape}, but a list of names is expected"
+            )
+    names = _texts(arrays["classes"], "classes") if "classes" in arrays else None
     if "images" in arrays and "labels" in arrays:
-        split = [str(word) for word in arrays["split"]] if "split" in arrays else None
+        split = _texts(arrays["split"], "split") if "split" in arrays else None
         return from_arrays(arrays["images"], arrays["labels"], names, split=split, split_seed=split_seed, name=path.stem)
     parts = {part: (arrays.get(f"{part}_images"), arrays.get(f"{part}_labels")) for part in PARTS}
     for part, (images, labels) in parts.items():
         if (images is None or labels is None) and not (part == "val" and images is None and labels is None):
             raise ReprogramError(
-                f"array file {str(path)!r} holds {', '.join(arrays) or 'nothing'}, but images and labels, or train_images, "
-                f"train_labels, test_images and test_labels are expected; save it with np.savez and these names"
+                f"array file {str(path)!r} holds {', '.join(held)[:200] or 'nothing'}, but images and labels, or "
+                f"train_images, train_labels, test_images and test_labels are expected; save it with np.savez and "
+                "these names"
             )
     given = {part: (images, labels) for part, (images, labels) in parts.items() if images is not None and labels is not None}
     classes, numbers = _number_labels([labels for _, labels in given.values()], names)
@@ -202,7 +201,12 @@ def _dataset_labels(dataset: Any, part: str) -> list[Any]:
         raise ReprogramError(f"the {part} data set is empty; give it at least one item")
 
     def label(index: int) -> Any:
-        item = dataset[index]
+        try:
+            item = dataset[index]
+        except Exception as error:  # the data set is somebody else's code, and whatever it raises is about this item
+            raise ReprogramError(
+                f"item {index} of the {part} data set cannot be decoded ({first_line(error)}); mend or remove it"
+            ) from None
         if not isinstance(item, (tuple, list)) or len(item) < 2:
             raise ReprogramError(
                 f"item {index} of the {part} data set is a {type(item).__name__}, but a pair (image, label) is expected"
@@ -242,7 +246,7 @@ def _number_labels(
             )
     if classes is not None and all(array.dtype.kind in "iu" for array in arrays):
         return tuple(str(name) for name in classes), [torch.from_numpy(array.astype(np.int64)) for array in arrays]
-    texts = [[str(value) for value in array.tolist()] for array in arrays]
+    texts = [_texts(array, "labels") for array in arrays]
     names = sorted_classes(text for part in texts for text in part) if classes is None else tuple(map(str, classes))
     if len(names) < 2:
         raise ReprogramError(f"labels have {len(names)} class(es) ({', '.join(names)}), but at least 2 are expected")
@@ -253,8 +257,16 @@ def _number_labels(
     return names, [torch.tensor([numbers[text] for text in part], dtype=torch.int64) for part in texts]
 
 
+def _texts(array: "np.ndarray[Any, Any]", what: str) -> list[str]:
+    """The values of an array of one dimension as texts."""
+    try:
+        return [str(value) for value in array.tolist()]
+    except (SystemError, ValueError):  # numpy's text may hold numbers that are no characters
+        raise ReprogramError(f"{what} hold text that is no Unicode; write it again") from None
+
+
 def _array_split(images: Any, labels: Tensor, names: Iterable[str], channels: Channels | None = None) -> ArraySplit:
     images = images if isinstance(images, Tensor) else np.asarray(images)
-    if len(images) != len(labels):
+    if images.ndim and len(images) != len(labels):
         raise ReprogramError(f"{len(images)} images and {len(labels)} labels were given; give one label for each image")
     return ArraySplit(channels_first(images, channels).cpu(), labels, list(names))

@@ -205,7 +205,7 @@ def file_key(path: Path) -> str:
 def file_fingerprint(path: Path) -> str:
     """The fingerprint of an image file: of its bytes."""
     try:
-        return content_hash(path.read_bytes())
+        return content_hash(path.read_bytes()) if path.is_file() else ""  # a pipe or a device may never end
     except OSError:
         return ""
 

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from reprogram.child import tried_in_child
 from reprogram.data.dataset import DataSet, Split, content_hash, file_fingerprint, file_key
 from reprogram.data.splits import drawn_test, sorted_classes, split_of
 from reprogram.errors import ReprogramError, first_line
+from reprogram.files import read_json
 from reprogram.images.pictures import Interpolation, read_image
 from reprogram.sources.network import HubAccess
 
@@ -118,6 +120,7 @@ def _load(name: str) -> dict[str, Any]:
                 f"data 'hf:{name}' is a path, but no folder written by save_to_disk; save it so, "
                 "or give an image folder or a table without hf:"
             )
+        _check_folder(folder, name)
         try:
             loaded: Any = datasets.load_from_disk(str(folder))
         except Exception as error:  # a damaged folder fails in many ways, all meaning the same to the caller
@@ -137,6 +140,25 @@ def _load(name: str) -> dict[str, Any]:
                 "name and the network, or give a folder written by save_to_disk"
             ) from None
     return dict(loaded) if isinstance(loaded, Mapping) else {"train": loaded}
+
+
+def _check_folder(folder: Path, name: str) -> None:
+    """See that a folder names no table outside of it, and that a child process can read those in it.
+
+    Arrow's reader follows what a damaged table says to anywhere in the memory.
+    """
+    for state in sorted(folder.rglob("state.json")):
+        content = read_json(state, f"data 'hf:{name}':")
+        files = content.get("_data_files") if isinstance(content, dict) else None
+        indices = (content.get("_indices_data_files") or []) if isinstance(content, dict) else []
+        for file in [*files, *indices] if isinstance(files, list) and isinstance(indices, list) else [None]:
+            named = file.get("filename") if isinstance(file, dict) else None
+            if not isinstance(named, str) or Path(named).name != named or not named.endswith(".arrow"):
+                raise ReprogramError(
+                    f"data 'hf:{name}' cannot be read ({state.name} names no table beside it); save it with "
+                    "save_to_disk again"
+                )
+    tried_in_child("reprogram.data.walks:walk_arrow", folder, "data", "save it with save_to_disk again")
 
 
 def _columns(name: str, features: Mapping[str, Any]) -> tuple[str, str]:
@@ -183,6 +205,8 @@ def _labels(name: str, splits: Mapping[str, Any], column: str) -> tuple[tuple[st
             )
     feature = splits["train"].features[column]
     if isinstance(feature, ClassLabel):
+        if not isinstance(feature.names, list) or not all(isinstance(word, str) for word in feature.names):
+            raise ReprogramError(f"data 'hf:{name}' has classes that are no names; save it with save_to_disk again")
         return tuple(feature.names), {
             key: torch.from_numpy(np.asarray(column_values, dtype=np.int64)) for key, column_values in values.items()
         }

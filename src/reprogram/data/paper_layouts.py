@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from reprogram.child import tried_in_child
 from reprogram.data.dataset import ArraySplit, FileSplit, Split
-from reprogram.data.safe_lmdb import LmdbSplit
+from reprogram.data.safe_lmdb import MOST_CLASSES, LmdbSplit
 from reprogram.data.safe_pickle import read_cifar_pickle
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, first_line
 from reprogram.files import read_json
 from reprogram.images.pictures import SUFFIXES
 
@@ -181,11 +182,15 @@ class Svhn(Layout):
             raise ReprogramError(f"file {str(path)!r} needs scipy; run: pip install 'reprogram[data]'") from None
         if not path.is_file():
             raise ReprogramError(f"file {str(path)!r} does not exist; put it there")
+        # scipy's reader follows what a damaged file says to anywhere in the memory
+        tried_in_child("reprogram.data.walks:walk_mat", path, "file", "it is no readable SVHN file: download it again")
         try:
             content = loadmat(path, variable_names=["X", "y"])
-            images, labels = content["X"], content["y"].reshape(-1).astype(np.int64)
+            images, labels = np.asarray(content["X"]), np.asarray(content["y"]).reshape(-1).astype(np.int64)
         except Exception as error:  # scipy raises whatever a damaged file leads it into
-            raise ReprogramError(f"file {str(path)!r} is no readable SVHN file ({error}); download it again") from None
+            raise ReprogramError(
+                f"file {str(path)!r} is no readable SVHN file ({first_line(error)}); download it again"
+            ) from None
         if images.dtype != np.uint8 or images.shape != (32, 32, 3, len(labels)):
             raise ReprogramError(
                 f"file {str(path)!r} has images of shape {images.shape} for {len(labels)} labels, "
@@ -236,6 +241,9 @@ class Gtsrb(Layout):
         try:
             with table.open(encoding="utf-8", newline="") as file:
                 rows = [(row["Filename"], int(row["ClassId"])) for row in csv.DictReader(file, delimiter=";")]
+            wrong = next((label for _, label in rows if not 0 <= label < len(self.names)), None)
+            if wrong is not None:
+                raise ValueError(f"there is no class {str(wrong)[:40]}")
         except (KeyError, TypeError, ValueError, csv.Error) as error:
             raise ReprogramError(
                 f"table {str(table)!r} cannot be read ({error}); "
@@ -272,7 +280,7 @@ def _inside(path: str, source: Path) -> str:
 def _split_file(path: Path) -> dict[str, list[tuple[str, int, str]]]:
     """Read `{"train": [[path, label, name], ...], "val": ..., "test": ...}`."""
     content = read_json(path, "split file")
-    if not isinstance(content, dict) or not all(isinstance(content.get(part), list) for part in ("train", "test")):
+    if not isinstance(content, dict) or not all(isinstance(content.get(part) or [], list) for part in _PARTS):
         raise ReprogramError(f"split file {str(path)!r} has no lists 'train' and 'test'; download it again")
     parts: dict[str, list[tuple[str, int, str]]] = {}
     for part in _PARTS:
@@ -281,6 +289,10 @@ def _split_file(path: Path) -> dict[str, list[tuple[str, int, str]]]:
                 raise ReprogramError(
                     f"split file {str(path)!r} has the entry {str(row)[:80]} in {part!r}, but [path, label, name] is "
                     "expected; download it again"
+                )
+            if row[1] > MOST_CLASSES:  # it would fill the memory with names
+                raise ReprogramError(
+                    f"split file {str(path)!r} has the label {str(row[1])[:40]}, which no data set has; download it again"
                 )
             parts.setdefault(part, []).append((_inside(row[0], path), row[1], row[2]))
     for part in ("train", "test"):
@@ -298,8 +310,4 @@ def _class_names(path: Path, parts: Mapping[str, Sequence[tuple[str, int, str]]]
                 raise ReprogramError(
                     f"split file {str(path)!r} calls class {label} both {names[label]!r} and {name!r}; download it again"
                 )
-    if max(names) > 100_000:  # a wrong label would otherwise fill the memory with names
-        raise ReprogramError(
-            f"split file {str(path)!r} has the label {max(names)}, which no data set has; download it again"
-        )
     return tuple(names.get(label, f"class {label}") for label in range(max(names) + 1))

@@ -1,21 +1,26 @@
 """Images in an LMDB file as the ILM-VP authors publish them: records are pickles of (image bytes, label)."""
 
+import importlib
 import io
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
+from reprogram.child import tried_in_child
 from reprogram.data.dataset import Split, content_hash, file_key
 from reprogram.data.safe_pickle import read_plain_pickle
 from reprogram.errors import ReprogramError
 from reprogram.images.pictures import Interpolation, read_image
 
+#: A label above this would only fill the memory with names of classes.
+MOST_CLASSES = 100_000
 # LMDB lets a process open a file once at a time; opening takes microseconds, decoding takes milliseconds.
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -28,13 +33,20 @@ class LmdbSplit(Split):
     def __init__(self, path: Path, keys: Sequence[bytes], labels: Tensor) -> None:
         super().__init__(labels, [f"{path}#{key.decode('ascii', 'replace')}" for key in keys])
         self.path, self.keys = path, list(keys)
+        self._file = path / "data.mdb" if path.is_dir() else path
+        self._opened = file_key(self._file)
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Read the keys and all labels."""
+        _import_lmdb(path)
+        # LMDB reads a file as memory: where that is cut short or its pages are damaged, the process ends without a word.
+        tried_in_child("reprogram.data.walks:walk_lmdb", path, "data", "it is no readable LMDB file: download it again")
         with _transaction(path) as transaction:
             keys = _keys(transaction, path)
             labels = [_record(transaction, path, key)[1] for key in keys]
+        if not keys:
+            raise ReprogramError(f"data {str(path)!r} holds no record; download it again")
         return cls(path, keys, torch.tensor(labels, dtype=torch.int64))
 
     @override
@@ -43,7 +55,7 @@ class LmdbSplit(Split):
 
     @override
     def content_key(self, index: int) -> str:
-        return f"{file_key(self.path / 'data.mdb' if self.path.is_dir() else self.path)} {self.keys[index]!r}"
+        return f"{file_key(self._file)} {self.keys[index]!r}"
 
     @override
     def fingerprint(self, index: int) -> str:
@@ -53,6 +65,8 @@ class LmdbSplit(Split):
             return ""
 
     def _bytes(self, index: int) -> bytes:
+        if file_key(self._file) != self._opened:  # a file that has become shorter would end the process
+            raise ReprogramError(f"data {str(self.path)!r} have changed since they were opened; start again")
         with _transaction(self.path) as transaction:
             return _record(transaction, self.path, self.keys[index])[0]
 
@@ -61,14 +75,18 @@ class LmdbSplit(Split):
         return type(self)(self.path, [self.keys[i] for i in indices.tolist()], self.labels[indices])
 
 
-@contextmanager
-def _transaction(path: Path) -> Iterator[Any]:
+def _import_lmdb(path: Path) -> ModuleType:
     try:
-        import lmdb
+        return importlib.import_module("lmdb")
     except ModuleNotFoundError:
         raise ReprogramError(
             f"data {str(path)!r} needs lmdb, which is not installed; run: pip install 'reprogram[data]'"
         ) from None
+
+
+@contextmanager
+def _transaction(path: Path) -> Iterator[Any]:
+    lmdb = _import_lmdb(path)
     with _ONE_AT_A_TIME:
         try:
             opened = lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, meminit=False)
@@ -94,7 +112,10 @@ def _keys(transaction: Any, path: Path) -> list[bytes]:
         raise ReprogramError(f"data {str(path)!r} has no list of bytes under '__keys__'; download it again")
     length = transaction.get(b"__len__")
     if length is not None and (count := read_plain_pickle(length, f"the length in {str(path)!r}")) != len(keys):
-        raise ReprogramError(f"data {str(path)!r} says that it has {count} records but lists {len(keys)}; download it again")
+        claimed = count if isinstance(count, int) else type(count).__name__  # a nested list could be long beyond measure
+        raise ReprogramError(
+            f"data {str(path)!r} says that it has {claimed} records but lists {len(keys)}; download it again"
+        )
     return list(keys)
 
 
@@ -109,6 +130,7 @@ def _record(transaction: Any, path: Path, key: bytes) -> tuple[bytes, int]:
         or len(record) < 2
         or not isinstance(record[0], bytes)
         or not isinstance(record[1], int)
+        or not 0 <= record[1] < MOST_CLASSES
     ):
-        raise ReprogramError(f"{name} holds no pair of image bytes and a whole number; download the file again")
+        raise ReprogramError(f"{name} holds no pair of image bytes and a class number; download the file again")
     return record[0], record[1]

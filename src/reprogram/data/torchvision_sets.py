@@ -35,6 +35,7 @@ def load_torchvision(name: str, root: Path, download: bool = False, split_seed: 
             f"data 'torchvision:{name}' is refused, because its class runs what a file in the current folder says; "
             "copy its images into class folders and give that folder"
         )
+    _turn_ghostscript_off()
     maker = getattr(sets, name)
     parameters = inspect.signature(maker).parameters
     given: dict[str, Any] = {"root": root} if "root" in parameters else {}
@@ -56,7 +57,9 @@ def load_torchvision(name: str, root: Path, download: bool = False, split_seed: 
     def make(**part: Any) -> Any:
         try:
             return maker(**given, **part)
-        except (RuntimeError, OSError, ModuleNotFoundError) as error:
+        except Exception as error:  # its classes raise whatever a damaged file leads them into
+            if isinstance(error, ValueError) and "for argument split" in str(error):
+                raise  # this set does not know that name of a part; see _first
             fetch = ", or let torchvision fetch them with --download" if "download" in parameters and not download else ""
             raise ReprogramError(
                 f"data 'torchvision:{name}' cannot be loaded from {str(root)!r} ({first_line(error)}); put its files "
@@ -73,6 +76,13 @@ def load_torchvision(name: str, root: Path, download: bool = False, split_seed: 
     if parts["test"] is None:
         return from_dataset(parts["train"], split_seed=split_seed, name=name)
     return from_datasets(parts["train"], parts["test"], parts["val"], name=name)
+
+
+def _turn_ghostscript_off() -> None:
+    """Torchvision opens images of every kind, and PIL would hand PostScript to another program, by whatever name."""
+    from PIL import EpsImagePlugin
+
+    EpsImagePlugin.gs_binary = False
 
 
 def _is_map_style(kind: Any) -> bool:

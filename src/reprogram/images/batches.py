@@ -105,9 +105,9 @@ def channels_first(images: Array, channels: Channels | None = None) -> Tensor:
 
 def _plain(images: "np.ndarray[Any, Any]") -> Tensor:
     """A numpy batch as a tensor; 16 bits become 8, which is all that a cached pixel holds."""
-    if images.dtype == np.uint16:
+    if images.dtype.kind == "u" and images.dtype.itemsize == 2:  # in either byte order
         images = ((images.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
-    if images.dtype.kind not in "biuf":
+    if images.dtype.kind not in "biuf" or images.dtype.itemsize > 8:
         raise ReprogramError(f"images are {images.dtype}, but numbers are expected; give the decoded pixels")
     # the machine's own byte order, and a copy of what may not be written to, such as a PIL picture: torch wants both
     return torch.from_numpy(np.require(images, images.dtype.newbyteorder("="), ["C", "W"]))

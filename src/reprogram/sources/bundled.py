@@ -28,7 +28,7 @@ def load_bundled(request: Request[SourceOptions]) -> Frozen:
         raise unknown("bundled model", name, BUNDLED)
     timm = import_timm()
     head = (state or {}).get("classifier.weight")
-    module = timm.create_model(f"tf_{name}", **({} if head is None else {"num_classes": head.shape[0]}))
+    module = timm.create_model(f"tf_{name}", **({} if head is None or not head.ndim else {"num_classes": head.shape[0]}))
     if request.pretrained and state is None:
         try:
             package = importlib.import_module(BUNDLED[name])

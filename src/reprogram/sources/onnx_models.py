@@ -9,22 +9,27 @@ import hashlib
 import importlib
 import json
 import math
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import ModuleType
 from typing import Any, get_args
 
 import numpy as np
 import torch
 
+from reprogram.child import tried_in_child
 from reprogram.errors import ReprogramError, extra_missing, first_line
 from reprogram.names import read_names
 from reprogram.sources.black_box import BlackBox
+from reprogram.sources.declared import MOST_SIDE
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.registry import missing_file
 from reprogram.sources.request import Request
 from reprogram.sources.settings import OnnxOptions, Outputs
 
 _PRECISIONS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+_MOST_BATCH, _MOST_OUTPUTS = 4096, 10_000_000
 Array = np.ndarray[Any, Any]
 
 
@@ -40,7 +45,9 @@ def load_onnx(request: Request[OnnxOptions]) -> Frozen:
     runtime, onnx = _import("onnxruntime"), _import("onnx")
     content = path.read_bytes()
     graph = _parse(onnx, content, path)
-    session = _Session(runtime, content, path, external=_external_files(onnx, graph, path))
+    external = _external_files(onnx, graph, path)
+    tried_in_child("reprogram.sources.walks:walk_onnx", path, "onnx file", "export the model again")
+    session = _Session(runtime, content, path, external=external)
     facts = _Facts(session.metadata, path)
     given = None if options.labels is None else read_names(options.labels, "labels")
     labels = facts.labels() if given is None else given
@@ -71,7 +78,11 @@ def _import(package: str) -> ModuleType:
 def _parse(onnx: ModuleType, content: bytes, path: Path) -> Any:
     """The graph in the file, without the weights that lie outside of it."""
     try:
-        graph = onnx.load_model_from_string(content).graph
+        model = onnx.load_model_from_string(content)
+        external = onnx.TensorProto.EXTERNAL
+        if any(t.data_location == external for f in model.functions for node in f.node for t in _node_tensors(node)):
+            raise ValueError("a function of it keeps a constant in another file")
+        graph = model.graph
     except Exception as error:
         raise _unreadable(path, error) from None
     if not graph.node:
@@ -81,18 +92,49 @@ def _parse(onnx: ModuleType, content: bytes, path: Path) -> Any:
 
 def _external_files(onnx: ModuleType, graph: Any, path: Path) -> list[Path]:
     """The files beside the model that hold weights of it, as exporters write them for larger models."""
+    external = onnx.TensorProto.EXTERNAL
+    if any(tensor.data_location == external for tensor in _inner_tensors(graph)):
+        # onnxruntime would look for it in the current folder
+        raise ReprogramError(
+            f"{str(path)!r} keeps a constant in another file, but only weights may lie beside it; export the model again"
+        )
     names = {
         entry.value
         for tensor in graph.initializer
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
+        if tensor.data_location == external
         for entry in tensor.external_data
         if entry.key == "location"
     }
+    for name in names:
+        if "\0" in name or PureWindowsPath(name).anchor or PurePosixPath(name).is_absolute() or ".." in Path(name).parts:
+            raise ReprogramError(
+                f"{str(path)!r} keeps weights in {name[:80]!r}, which is not beside it; export the model again"
+            )
     files = [path.parent / name for name in sorted(names)]
     for file in files:
         if not file.is_file():
-            raise ReprogramError(f"{str(path)!r} keeps weights in {file.name!r}, which is missing; put it beside the file")
+            raise ReprogramError(
+                f"{str(path)!r} keeps weights in {file.name[:80]!r}, which is missing; put it beside the file"
+            )
     return files
+
+
+def _inner_tensors(graph: Any) -> Iterator[Any]:
+    """All tensors in a graph but its own weights: in its nodes, and in the graphs inside these."""
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for node in graph.node:
+        yield from _node_tensors(node)
+
+
+def _node_tensors(node: Any) -> Iterator[Any]:
+    for attribute in node.attribute:
+        yield from (attribute.t, *attribute.tensors)
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+        for inner in (attribute.g, *attribute.graphs):
+            yield from inner.initializer
+            yield from _inner_tensors(inner)
 
 
 def _unreadable(path: Path, error: Exception) -> ReprogramError:
@@ -137,6 +179,11 @@ class _Session:
         self.k_source = tables[0].shape[1] if isinstance(tables[0].shape[1], int) else None
         self.side: int | None = fixed.pop() if fixed else None
         self.batch: int | None = shape[0] if isinstance(shape[0], int) else None
+        if (self.side or 1) > MOST_SIDE or not 0 < (self.batch or 1) <= _MOST_BATCH or (self.k_source or 1) > _MOST_OUTPUTS:
+            raise ReprogramError(
+                f"{str(path)!r} takes {shape} and answers with {tables[0].shape}, but images of at most {MOST_SIDE} pixels, "
+                f"{_MOST_BATCH} at a time, and at most {_MOST_OUTPUTS:,} outputs are expected; export the model again"
+            )
 
     def __call__(self, pixels: Array) -> Array:
         if self.side not in (None, pixels.shape[2]):
@@ -171,8 +218,11 @@ class _Facts:
         values = self._json(key)
         if values is None:
             return [default] * 3
-        if isinstance(values, list) and len(values) == 3 and all(isinstance(value, (int, float)) for value in values):
-            return [float(value) for value in values]
+        if isinstance(values, list) and len(values) == 3 and all(type(value) in (int, float) for value in values):
+            with suppress(OverflowError):
+                numbers = [float(value) for value in values]
+                if all(map(math.isfinite, numbers)):
+                    return numbers
         raise self._wrong(key, "a JSON list of three numbers")
 
     def labels(self) -> list[str] | None:
@@ -183,9 +233,9 @@ class _Facts:
 
     def input_size(self) -> int | None:
         side = self._json("input_size")
-        if side is None or (isinstance(side, int) and side > 0):
+        if side is None or (type(side) is int and 0 < side <= MOST_SIDE):
             return side
-        raise self._wrong("input_size", "a positive whole number")
+        raise self._wrong("input_size", f"a whole number from 1 to {MOST_SIDE}")
 
     def outputs(self) -> Outputs | None:
         kind = self.metadata.get("outputs", "").strip('"')
@@ -199,7 +249,7 @@ class _Facts:
     def _json(self, key: str) -> Any:
         try:
             return json.loads(self.metadata.get(key, "null"))
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             raise self._wrong(key, "JSON") from None
 
     def _wrong(self, key: str, expected: str) -> ReprogramError:

@@ -12,6 +12,7 @@ from typing import Any
 
 from reprogram.errors import ReprogramError, nearest
 from reprogram.files import read_json
+from reprogram.sources.declared import check_numbers
 from reprogram.sources.foreign_code import allowed
 from reprogram.sources.registry import CLIP_CONFIG
 
@@ -42,6 +43,7 @@ _PARTS = {  # settings that are tables of settings themselves
 }
 _TOWER_PARTS = frozenset({"act_kwargs", "norm_kwargs"})
 _INNER_PARTS = {"vision_cfg": _TOWER_PARTS, "text_cfg": _TOWER_PARTS | {"tokenizer_kwargs"}, "multimodal_cfg": _TOWER_PARTS}
+_MOST_WORDS = 8192
 _HUB_NAME, _TIMM_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?"), re.compile(r"\w[\w.-]*")
 _NAMES = {"hf_model_name": _HUB_NAME, "hf_tokenizer_name": _HUB_NAME, "timm_model_name": _TIMM_NAME}
 
@@ -59,6 +61,7 @@ def read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise ReprogramError(
             f"{str(path)!r} is not a configuration of open_clip; it needs embed_dim, vision_cfg and text_cfg"
         )
+    check_numbers(content, str(path))
     feeding = _checked(preprocessing, "preprocess_cfg", _PREPROCESSING, frozenset(), str(path))
     for key in ("mean", "std"):
         value = feeding.get(key)
@@ -79,6 +82,9 @@ def checked_config(model: Mapping[str, Any], where: str) -> dict[str, Any]:
         where: what the message names as the place of the settings.
     """
     checked = _checked(model, "model_cfg", _MODEL, frozenset(_INNER_PARTS), where)
+    length = (checked.get("text_cfg") or {}).get("context_length", 1)
+    if isinstance(length, int) and length > _MOST_WORDS:  # a table of its square is made
+        raise _wrong(where, "context_length", length, f"at most {_MOST_WORDS:,}")
     if type(checked["embed_dim"]) is not int or checked["embed_dim"] < 1:
         raise _wrong(where, "embed_dim", checked["embed_dim"], "a positive whole number")
     return checked

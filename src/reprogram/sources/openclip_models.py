@@ -18,6 +18,7 @@ from torch import nn
 
 from reprogram.errors import ReprogramError, extra_missing, first_line, nearest, unknown
 from reprogram.images.pictures import Interpolation
+from reprogram.sources.declared import check_declared
 from reprogram.sources.foreign_code import no_foreign_code
 from reprogram.sources.network import HubAccess
 from reprogram.sources.openclip_config import read_config
@@ -27,7 +28,7 @@ from reprogram.sources.settings import TEMPLATES, TextOptions, Words
 from reprogram.sources.texts import DEFAULT_TEMPLATE, Texts, checked_templates, read_templates
 from reprogram.sources.torchvision_import import import_torchvision
 from reprogram.sources.vision_language import TextEncoder, VisionLanguage
-from reprogram.sources.weights import read_weights
+from reprogram.sources.weights import check_weights, read_weights
 
 _WEIGHTS = (
     "open_clip_model.safetensors",
@@ -178,16 +179,24 @@ class _Source:
         """The whole model with its weights."""
         request = self.request
         path = None if request.offline and request.weights is None else self._weights_file()
+        held = [file for file in (path, *self._folder_weights()) if file is not None]
+
+        def create(device: str = "cpu") -> Any:
+            return self.open_clip.create_model(
+                self.name,
+                load_weights=False,
+                pretrained_text=False,
+                device=device,
+                # OpenAI's weights were trained with another activation than the architecture of that name has
+                force_quick_gelu=bool(self.pretrained_config.get("quick_gelu")),
+                force_preprocess_cfg={key: self.pretrained_config.get(key) for key in _FEEDING},
+            )
+
         try:
             with self._hub, no_foreign_code(request.name), _silent():
-                clip = self.open_clip.create_model(
-                    self.name,
-                    load_weights=False,
-                    pretrained_text=False,
-                    # OpenAI's weights were trained with another activation than the architecture of that name has
-                    force_quick_gelu=bool(self.pretrained_config.get("quick_gelu")),
-                    force_preprocess_cfg={key: self.pretrained_config.get(key) for key in _FEEDING},
-                )
+                if self._temporary is not None:  # a configuration from elsewhere
+                    check_declared(lambda: create("meta"), held[:1], request.name)
+                clip = create()
         except ReprogramError:
             raise
         except Exception as error:
@@ -226,7 +235,7 @@ class _Source:
         if not request.pretrained:
             return None
         if self.folder is not None:
-            found = [self.folder / name for name in _WEIGHTS if (self.folder / name).is_file()]
+            found = self._folder_weights()
             if not found:
                 raise ReprogramError(
                     f"{str(self.folder)!r} holds no weights ({_WEIGHTS[0]}); put them there or give --weights"
@@ -245,8 +254,13 @@ class _Source:
         except Exception as error:
             raise unavailable(request.name, error, pretrained=True) from error
 
+    def _folder_weights(self) -> list[Path]:
+        """The weights in the folder, where there is one; the first of them is taken."""
+        return [] if self.folder is None else [file for name in _WEIGHTS if (file := self.folder / name).is_file()]
+
     def _fill(self, clip: nn.Module, path: Path) -> None:
         """Load weights through open_clip, which knows the older and the foreign formats; no code in the file is run."""
+        check_weights(path)
         try:
             with _silent():
                 self.open_clip.load_checkpoint(clip, str(path), weights_only=True)

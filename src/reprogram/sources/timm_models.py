@@ -44,7 +44,7 @@ def load_timm(request: Request[SourceOptions]) -> Frozen:
     if state is not None:
         classifier = timm.get_pretrained_cfg(base).classifier
         head = state.get(f"{classifier}.weight") if isinstance(classifier, str) else None
-        changed = {"num_classes": head.shape[0]} if head is not None else {}
+        changed = {"num_classes": head.shape[0]} if head is not None and head.ndim else {}
     try:
         with HubAccess(pretrained):
             module = timm.create_model(name, pretrained=pretrained, **changed)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from reprogram.errors import ReprogramError, extra_missing, first_line
 from reprogram.images.pictures import Interpolation
+from reprogram.sources.declared import MOST_SIDE, check_declared, check_numbers
 from reprogram.sources.foreign_code import allowed, no_foreign_code
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.network import HubAccess
@@ -47,6 +48,12 @@ def load_transformers(request: Request[SourceOptions]) -> Frozen:
             config = transformers.AutoConfig.from_pretrained(where, **options)
             processor = _processor(transformers, request.name, where, options)
             labels = _labels(config)
+            if local:
+                check_declared(
+                    lambda: transformers.AutoModelForImageClassification.from_config(config),
+                    [request.weights] if request.weights else Path(where).glob("*.safetensors"),
+                    request.name,
+                )
             if state is not None and (outputs := _outputs(transformers, config, state)) != config.num_labels:
                 config.num_labels, labels = outputs, None
             if pretrained:
@@ -55,6 +62,7 @@ def load_transformers(request: Request[SourceOptions]) -> Frozen:
                 model = transformers.AutoModelForImageClassification.from_config(config, dtype=torch.float32)
             if state is not None:
                 model = _filled(type(model), config, state, request.name)
+        feeding = _measure(processor, request.name, getattr(config, "image_size", None))
     except ReprogramError:
         raise
     except Exception as error:
@@ -70,7 +78,6 @@ def load_transformers(request: Request[SourceOptions]) -> Frozen:
         raise ReprogramError(
             f"{request.name} cannot be loaded ({first_line(error)}); write the folder with save_pretrained, as safetensors"
         ) from error
-    feeding = _measure(processor, request.name, getattr(config, "image_size", None))
     return Frozen(
         _Logits(model, feeding.reversed_channels),
         mean=feeding.mean,
@@ -118,6 +125,9 @@ def _restrained(transformers: ModuleType) -> Iterator[None]:
 def _check_config(transformers: ModuleType, name: str, where: str, **options: Any) -> None:
     """Refuse a configuration that asks for compiled kernels, or timm for more than an architecture and its sizes."""
     config, _ = transformers.PreTrainedConfig.get_config_dict(where, **options)
+    check_numbers(config, name)
+    if "quantization_config" in config:
+        raise ReprogramError(f"{name} has quantized weights, which are not read; choose one with weights in floating point")
     for key, value in _settings(config):
         if key.endswith("_implementation") and isinstance(value, str) and "/" in value:
             raise ReprogramError(
@@ -230,7 +240,8 @@ def _measure(processor: Any, name: str, side: Any) -> _Feeding:
     Its flags (do_rescale, rescale_factor, offsets, do_normalize, channel order, crops) mean other things in other classes;
     what it makes of black, white and red says it all: a shift and a scale per channel, their order, and the size.
     """
-    side = side if isinstance(side, int) else 224
+    check_numbers({key: value for key, value in processor.to_dict().items() if key.endswith("size")}, name)
+    side = side if isinstance(side, int) and 0 < side <= MOST_SIDE else 224
     black, white, red = (np.full((side, side, 3), colour, np.uint8) for colour in (0, 255, (255, 0, 0)))
     pixels = processor(images=[black, white, red], return_tensors="pt")["pixel_values"].double()
     if pixels.ndim != 4 or pixels.shape[1] != 3 or pixels.shape[2] != pixels.shape[3]:
