@@ -242,8 +242,11 @@ def soak_kills(
         benches = list(pool.map(lambda number: Bench(base / f"worker-{number}", library), range(workers)))
         for bench in benches:
             stack.callback(bench.close)
-        found = pool.map(lambda bench: {one.name: bench.undisturbed(one) for one in scenarios}, benches)
-        known = next(iter(found))
+        # each worker finds out about a share of the scenarios, and about the others when it comes to them
+        shares = [scenarios[number::workers] for number in range(workers)]
+        parts = pool.map(lambda bench, share: {one.name: bench.undisturbed(one) for one in share}, benches, shares)
+        found = {name: facts for part in parts for name, facts in part.items()}
+        known = {scenario.name: found[scenario.name] for scenario in scenarios}
         report.points = {name: len(chosen_calls(facts.calls)) for name, facts in known.items()}
         trials = Supply(scenarios, known, seed)
 
