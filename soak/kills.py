@@ -17,7 +17,7 @@ from soak.faults import Command, Ended, Server, build_library
 from soak.trials import HINDRANCES, RIVALS, SIGNALS, Outcome, Report, Supply, Trial, Undisturbed, chosen_calls
 from soak.verbs import SCENARIOS, STARTS, Scenario, State, differences, draw, mixtures, outside, state_of, take_step, visible
 
-_INTERRUPTED = 130
+_INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # how a command ends that has put things in order first
 _MISTAKE = 2
 
 
@@ -86,7 +86,7 @@ class Bench:
         state = state_of(self.trial)
         problems = mixtures(state, known.before, known.after)
         if trial.manner not in HINDRANCES:
-            died = ended.code < 0 or ended.code == _INTERRUPTED
+            died = ended.code < 0 or ended.code in _INTERRUPTED
             if ended.code == 0 and visible(state) == visible(known.after):
                 return problems  # it was over before
             return problems if died else [*problems, f"exit code {ended.code}: {ended.errors.strip()[-300:]}"]
@@ -186,7 +186,7 @@ class Bench:
 
 
 def _killed(ended: Ended) -> int:
-    return int(ended.code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, _INTERRUPTED))
+    return int(ended.code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, *_INTERRUPTED))
 
 
 def _where(ended: Ended, trial: Trial) -> str:
