@@ -100,11 +100,11 @@ def readers(folder: Path) -> list[Reader]:
         for problem in (checked.problem for checked in verify(path) if checked.problem is not None):
             raise ReprogramError(problem)
 
-    written = ("run/*", "run/*/*", "chosen/selection.json", "mapping/*", "shards/*", "tables/*", "own-cache/*")
+    written = ("run/*", "run/*/*", "mapping/*", "shards/*", "tables/*", "own-cache/*")
     tensors = ("artefact.json", "artefact.safetensors")
     return [
         Reader("verify all", written, lambda path: verified(path.relative_to(folder).parts[0]), cost=6),
-        Reader("verify", written, verified),
+        Reader("verify", (*written, "chosen/selection.json"), verified),
         Reader("load a mapping", tuple(f"mapping/{name}" for name in tensors), lambda _: AnswerMapping.load("mapping")),
         Reader(
             "load a model", tuple(f"run/artefact/{name}" for name in tensors), lambda _: Reprogrammed.load("run"), cost=8
@@ -114,7 +114,7 @@ def readers(folder: Path) -> list[Reader]:
         Reader("resume", ("run/checkpoint/*", "run/config.json"), resumed, cost=60),
         Reader("map npz", ("shards/*",), lambda path: mapped(path, "shards"), cost=20),
         Reader("map parquet", ("tables/*",), lambda path: mapped(path, "tables"), cost=20),
-        Reader("decode", ("own-cache/*",), _Decoding(folder).again, cost=4, quietly=True),
+        Reader("decode", ("own-cache/*",), _Decoding(folder).again, cost=8, quietly=True),
     ]
 
 
@@ -211,7 +211,6 @@ def try_flips(
     """
     place = Path(folder).resolve()
     place.mkdir(parents=True, exist_ok=True)
-    os.environ["REPROGRAM_CACHE"] = str(place / "cache")
     make_material(place)
     tallies: dict[tuple[str, str], Tally] = {}
     with _inside(place):
@@ -248,12 +247,17 @@ def _command(*words: str) -> None:
 
 @contextlib.contextmanager
 def _inside(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
+    """Work in a folder, with the cache in it."""
+    before, cache = Path.cwd(), os.environ.get("REPROGRAM_CACHE")
     os.chdir(folder)
+    os.environ["REPROGRAM_CACHE"] = str(folder / "cache")
     try:
         yield
     finally:
         os.chdir(before)
+        del os.environ["REPROGRAM_CACHE"]
+        if cache is not None:
+            os.environ["REPROGRAM_CACHE"] = cache
 
 
 def merged(parts: Iterable[Sequence[dict[str, Any]]]) -> list[Tally]:

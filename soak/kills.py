@@ -17,7 +17,7 @@ from soak.faults import Command, Ended, Server, build_library
 from soak.trials import HINDRANCES, RIVALS, SIGNALS, Outcome, Report, Supply, Trial, Undisturbed, chosen_calls
 from soak.verbs import SCENARIOS, STARTS, Scenario, State, differences, draw, mixtures, outside, state_of, take_step, visible
 
-_INTERRUPTED = 130
+_INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # how a command ends that has put things in order first
 _MISTAKE = 2
 
 
@@ -86,7 +86,7 @@ class Bench:
         state = state_of(self.trial)
         problems = mixtures(state, known.before, known.after)
         if trial.manner not in HINDRANCES:
-            died = ended.code < 0 or ended.code == _INTERRUPTED
+            died = ended.code < 0 or ended.code in _INTERRUPTED
             if ended.code == 0 and visible(state) == visible(known.after):
                 return problems  # it was over before
             return problems if died else [*problems, f"exit code {ended.code}: {ended.errors.strip()[-300:]}"]
@@ -186,7 +186,7 @@ class Bench:
 
 
 def _killed(ended: Ended) -> int:
-    return int(ended.code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, _INTERRUPTED))
+    return int(ended.code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, *_INTERRUPTED))
 
 
 def _where(ended: Ended, trial: Trial) -> str:
@@ -242,8 +242,11 @@ def soak_kills(
         benches = list(pool.map(lambda number: Bench(base / f"worker-{number}", library), range(workers)))
         for bench in benches:
             stack.callback(bench.close)
-        found = pool.map(lambda bench: {one.name: bench.undisturbed(one) for one in scenarios}, benches)
-        known = next(iter(found))
+        # each worker finds out about a share of the scenarios, and about the others when it comes to them
+        shares = [scenarios[number::workers] for number in range(workers)]
+        parts = pool.map(lambda bench, share: {one.name: bench.undisturbed(one) for one in share}, benches, shares)
+        found = {name: facts for part in parts for name, facts in part.items()}
+        known = {scenario.name: found[scenario.name] for scenario in scenarios}
         report.points = {name: len(chosen_calls(facts.calls)) for name, facts in known.items()}
         trials = Supply(scenarios, known, seed)
 

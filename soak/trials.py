@@ -123,7 +123,7 @@ def plan(scenario: Scenario, known: Undisturbed, rng: random.Random) -> list[Tri
     trials += [Trial(name, "after", call.number) for call in points[::4]]
     trials += [Trial(name, "full-disk", call.number) for call in points if call.kind in _GROWS]
     trials += [Trial(name, "no-space", call.number) for call in points[::3] if call.kind in _GROWS]
-    trials += [Trial(name, "io-error", call.number) for call in (*points, *syncs)]
+    trials += [Trial(name, "io-error", call.number) for call in (*points, *syncs[::3])]
     trials += [Trial(name, "short", call.number) for call in writes]
     if count:
         trials += [Trial(name, "double", call.number, rng.randint(1, count)) for call in points[1::3]]

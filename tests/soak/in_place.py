@@ -4,7 +4,7 @@ import reprogram.mappings.artefact
 
 
 def write_in_place():
-    def write_folder(path, fill):
+    def write_folder(path, fill, check=None):
         path.mkdir(parents=True, exist_ok=True)
         fill(path)
 

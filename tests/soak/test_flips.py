@@ -1,18 +1,23 @@
 """The short version of the flips: bits of every file that is written, for every reader."""
 
 import json
+import os
+import shutil
 
 import pytest
 
+from soak.faults import scratch
 from soak.flips import Reader, Tally, bits_of, flip, merged, try_flips
 
 _FLIPS = 200
 
 
 @pytest.fixture(scope="module")
-def tallies(tmp_path_factory):
-    found = try_flips(str(tmp_path_factory.mktemp("flips") / "material"), str(_FLIPS), "600", "0")
-    return merged([found])
+def tallies():
+    base, cache = scratch("flips"), os.environ.get("REPROGRAM_CACHE")
+    yield merged([try_flips(str(base / "material"), str(_FLIPS), "600", "0")])
+    shutil.rmtree(base)
+    assert os.environ.get("REPROGRAM_CACHE") == cache
 
 
 def test_every_flipped_bit_is_refused_or_mended(tallies):

@@ -1,21 +1,23 @@
 """The short version of the kills, some at each kind of call; and that the harness would notice what it looks for."""
 
 import random
+import shutil
 
 import pytest
 
-from soak.faults import Call, build_library
+from soak.faults import Call, build_library, scratch
 from soak.kills import Bench
 from soak.trials import KILLS, Report, Supply, Trial, chosen_calls, plan
 from soak.verbs import SCENARIOS, differences, mixtures
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    base = tmp_path_factory.mktemp("kills")
+def bench():
+    base = scratch("kills")
     bench = Bench(base / "worker-0", build_library(base))
     yield bench
     bench.close()
+    shutil.rmtree(base)
 
 
 def one_of_each_kind(calls):
@@ -66,12 +68,14 @@ def test_reading_leaves_nothing_behind(bench):
 
 
 def test_a_folder_that_is_replaced_in_place_is_noticed(bench):
-    # killed where the first file of the new mapping has its place and the others have not
-    outcomes = [
-        bench.make(Trial("map replace", "before", number), plant="tests.soak.in_place:write_in_place") for number in (8, 12)
-    ]
-    assert any("neither as before nor as after" in problem for outcome in outcomes for problem in outcome.problems)
-    assert "python -m soak --trial 'map replace/before/" in "".join(map(str, outcomes))
+    plant = "tests.soak.in_place:write_in_place"
+    bench.make(Trial("map replace", "before", 1))  # puts the old mapping there
+    ended = bench.server.run(*SCENARIOS["map replace"].command, plant=plant)
+    places = [call.number for call in ended.calls if call.kind == "rename"]
+    # killed where the first file of the new mapping has its place and the second has not
+    outcome = bench.make(Trial("map replace", "before", places[1]), plant=plant)
+    assert "mapping is neither as before nor as after" in outcome.problems[0]
+    assert f"python -m soak --trial 'map replace/before/{places[1]}/0/0.0000'" in str(outcome)
 
 
 def test_the_plan_has_every_manner_and_every_chosen_call(bench):
