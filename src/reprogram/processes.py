@@ -25,6 +25,8 @@ class WorkerPool(ProcessPoolExecutor):
     """
 
     def __init__(self, count: int, prepare: Callable[..., Any] | None = None, arguments: tuple[Any, ...] = ()) -> None:
+        # the processes begin with Python's own modules: none of that name in the current folder comes before them
+        os.environ.setdefault("PYTHONSAFEPATH", "1")
         super().__init__(count, get_context("spawn"), _prepare, (prepare, arguments))
 
     @override

@@ -1,6 +1,7 @@
 """The one artefact format: what is written is read again to the bit, and what is damaged or something else is refused."""
 
 import csv
+import itertools
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import sealed
 from one_to_one import SOURCE
 from reprogram.errors import ReprogramError
 from reprogram.files import write_sealed
+from reprogram.mappings import artefact
 from reprogram.mappings.artefact import FILES, load_mapping
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.mappings.registry import MAPPINGS
@@ -198,4 +200,29 @@ def test_damaged_tensors_are_one_sentence(tmp_path):
     path = tmp_path / "mapping" / "artefact.safetensors"
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(ReprogramError, match="artefact"):
+        Mapping.load(tmp_path / "mapping")
+
+
+def test_an_artefact_that_is_replaced_while_it_is_read_is_the_old_or_the_new_one(tmp_path, monkeypatch):
+    estimated("blm").save(tmp_path / "mapping")
+    other = estimated("rlm")
+    read = artefact.tensors_with_digest
+
+    def late(*arguments):
+        monkeypatch.setattr(artefact, "tensors_with_digest", read)
+        other.save(tmp_path / "mapping")
+        return read(*arguments)
+
+    monkeypatch.setattr(artefact, "tensors_with_digest", late)
+    assert Mapping.load(tmp_path / "mapping").name == "rlm"
+
+
+def test_an_artefact_that_is_always_replaced_is_given_up(tmp_path, monkeypatch):
+    estimated("blm").save(tmp_path / "mapping")
+    read = artefact.read_description
+    counter = itertools.count()
+    monkeypatch.setattr(
+        artefact, "read_description", lambda path: {**read(path), "reprogram": str(next(counter)), "files": {}}
+    )
+    with pytest.raises(ReprogramError, match="replaced faster than it can be read"):
         Mapping.load(tmp_path / "mapping")

@@ -37,6 +37,7 @@ FORMAT = 3
 FILES = ("artefact.json", "artefact.safetensors", "labels.csv")
 _LISTED = 10
 _PREFIX = "mapping."
+_PATIENCE = 100  # times that an artefact may be replaced while it is read
 _SPARE = 2**26  # bytes that a description may ask for beyond what its tensors hold
 
 
@@ -101,10 +102,18 @@ def write_artefact(
 def read_artefact(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The JSON content and the tensors of an artefact, of a run folder that contains one too; both are checked."""
     path = artefact_folder(folder)
-    content = read_description(path)
-    tensors, _, digest = tensors_with_digest(path / FILES[1], "artefact")
-    if digest != content["files"].get(FILES[1]):
-        raise unfit(path)
+    for _ in range(_PATIENCE):
+        content = read_description(path)
+        try:
+            tensors, _, digest = tensors_with_digest(path / FILES[1], "artefact")
+            if digest == content["files"].get(FILES[1]):
+                break
+            raise unfit(path)
+        except ReprogramError:
+            if read_description(path) == content:  # else it was replaced between the two files, and is read again
+                raise
+    else:
+        raise ReprogramError(f"artefact {str(path)!r} is replaced faster than it can be read; wait until that has ended")
     labels, classes = len(content["source_labels"]), len(content["classes"])
     held = sum(tensor.nbytes for tensor in tensors.values())
     if 4 * labels * classes > 4 * held + _SPARE:
