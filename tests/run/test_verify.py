@@ -86,6 +86,17 @@ def test_what_is_not_ours_cannot_be_verified(place, tmp_path):
         verify(tmp_path / "nowhere")
 
 
+def test_what_leads_nowhere_cannot_be_verified(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    for path, words in (
+        (tmp_path / "loop", "does not exist"),
+        ("a\0b", "zero byte"),
+        ("~nobody-here/run", "not known here"),
+    ):
+        with pytest.raises(ReprogramError, match=words):
+            verify(path)
+
+
 def test_the_command_tells_and_its_exit_code_too(place):
     done = here("verify", place / "runs")
     assert "ok   checkpoint" in done.stdout
@@ -96,4 +107,4 @@ def test_the_command_tells_and_its_exit_code_too(place):
     assert done.returncode == 2
     assert done.stdout.count("BAD") == 2
     assert done.stderr.startswith("reprogram: ")
-    assert done.stderr.endswith("(2 of 9 are damaged; see above)\n")
+    assert done.stderr.endswith("(2 of 9 cannot be used; see above)\n")

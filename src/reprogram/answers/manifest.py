@@ -33,7 +33,7 @@ class _Manifest(BaseModel):
     shards: dict[Annotated[str, Field(pattern=r"^[^/\\]+$")], _Shard]
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
+def read_manifest(folder: Path, remedy: str = _REMEDY) -> dict[str, Any] | None:
     """The manifest in a folder, its SHA-256 checked; None where there is none, or somebody else's file of that name."""
     file = folder / MANIFEST
     if not file.is_file():
@@ -41,10 +41,9 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     content = read_json(file, "manifest")
     if not isinstance(content, dict) or content.get("kind") != KIND:
         return None
-    content = read_sealed(file, "manifest", _Manifest, remedy=_REMEDY)
-    if content["format"] != FORMAT:
-        raise ReprogramError(f"manifest {str(file)!r} has the format {content['format']}, not {FORMAT}; {_REMEDY}")
-    return content
+    if content.get("format") != FORMAT:
+        raise ReprogramError(f"manifest {str(file)!r} is not of format {FORMAT}, which this version reads; {remedy}")
+    return read_sealed(file, "manifest", _Manifest, remedy=remedy)
 
 
 def manifest_beside(paths: Sequence[Path]) -> dict[str, Any] | None:

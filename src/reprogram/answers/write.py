@@ -181,7 +181,7 @@ def _earlier(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         if folder.is_dir() and not all(map(is_leftover, folder.iterdir())):
             raise ReprogramError(f"{str(folder)!r} is not empty and holds no {MANIFEST}; choose another --out")
         return {}
-    stored = read_manifest(folder)
+    stored = read_manifest(folder, "choose another --out, or remove the folder")
     if stored is None:
         raise ReprogramError(f"{str(folder)!r} holds a {MANIFEST} of another kind; choose another --out")
     for name, value in manifest.items():

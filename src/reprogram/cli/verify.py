@@ -16,5 +16,5 @@ def verify(command: VerifyCommand) -> None:
     if len(problems) == 1:
         raise ReprogramError(problems[0])
     if problems:
-        raise ReprogramError(f"{problems[0]} ({len(problems)} of {len(found)} are damaged; see above)")
+        raise ReprogramError(f"{problems[0]} ({len(problems)} of {len(found)} cannot be used; see above)")
     say(f"all {len(found)} are as they were written" if len(found) > 1 else "it is as it was written")

@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reprogram.errors import ReprogramError
+<<<<<<< HEAD
 from reprogram.files.locks import held_by_another, locked, remove_abandoned, still_there
+=======
+from reprogram.files.foreign import absolute
+from reprogram.files.locks import held_by_another, locked, remove_abandoned
+>>>>>>> 3de0b3c (Do not stumble over links that lead in circles and names without room beside them)
 from reprogram.files.seals import HEADER, encoded, sealed_json, tensor_digest
 
 if TYPE_CHECKING:  # so that files can be looked for before torch is imported
@@ -96,7 +101,7 @@ def write_folder(path: Path, fill: Callable[[Path], None], check: Callable[[], o
     Where the system can exchange two folders, there is no moment without one of them; elsewhere `settle_folder` puts the
     old one back after a kill in between.
     """
-    path = path.resolve()  # a link to a folder stays one
+    path = absolute(path)  # a link to a folder stays one
     path.parent.mkdir(parents=True, exist_ok=True)
     with _saving(path, _PATIENCE):
         _settle(path)
@@ -122,11 +127,11 @@ def settle_folder(path: Path) -> None:
     The folder is put back if that had moved it aside to replace it, and leftovers are removed. Nothing is done while
     another process is saving there.
     """
-    path = path.resolve()
-    if not path.name or not (_lock(path).exists() or _replaced(path).exists() or any(_unfinished(path))):
-        return
-    with suppress(OSError, ReprogramError), _saving(path, 0.0 if path.exists() else _PATIENCE):
-        _settle(path)
+    path = absolute(path)
+    with suppress(OSError, ReprogramError):  # a name that leaves no room for ours beside it has nothing there to settle
+        if path.name and (_lock(path).exists() or _replaced(path).exists() or any(_unfinished(path))):
+            with _saving(path, 0.0 if path.exists() else _PATIENCE):
+                _settle(path)
 
 
 def refuse_links(folder: Path, names: Iterable[str]) -> None:

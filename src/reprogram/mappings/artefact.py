@@ -18,6 +18,7 @@ from reprogram.files import (
     fitting,
     is_leftover,
     locked,
+    read_json,
     read_sealed,
     refuse_links,
     settle_folder,
@@ -128,11 +129,20 @@ def read_description(path: Path) -> dict[str, Any]:
     """The JSON content of an artefact folder."""
     settle_folder(path)
     file = path / FILES[0]
+    found = read_json(file, "artefact")
+    if isinstance(found, dict) and found.get("format") != FORMAT:
+        raise ReprogramError(
+            f"{str(file)!r} is no artefact of format {FORMAT}, which this version reads, but {_shown_format(found)}; make it "
+            "again (a run with reprogram fit --config and its config.json), or use the version that made it"
+        )
     content = read_sealed(file, "artefact")
-    if content.get("format") != FORMAT:
-        raise ReprogramError(f"{str(path)!r} is not an artefact of format {FORMAT}; make it again with this version")
     check_schema(content, f"artefact {str(file)!r}", _Description, AGAIN)
     return content
+
+
+def _shown_format(content: dict[str, Any]) -> str:
+    number = content.get("format")
+    return f"of format {number}" if isinstance(number, int) and 0 < number < FORMAT else "something else"
 
 
 def artefact_folder(folder: Path) -> Path:

@@ -21,6 +21,7 @@ from reprogram.files import (
     settle_folder,
     sha256,
 )
+from reprogram.files.foreign import expanded
 from reprogram.files.seals import KEY
 from reprogram.mappings.artefact import FILES, artefact_folder, described_mapping, fill_mapping, read_artefact
 from reprogram.run.folder import SEEN, read_seen, stored_config
@@ -57,7 +58,7 @@ def verify(path: str | Path) -> list[Checked]:
     Raises:
         ReprogramError: there is nothing of ours.
     """
-    place = Path(path).expanduser()
+    place = expanded(path)
     settle_folder(place)
     if not place.exists():
         raise ReprogramError(f"{str(place)!r} does not exist; give a run, a mapping, shards, a cache, or a file of one")
