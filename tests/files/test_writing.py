@@ -249,36 +249,12 @@ def test_what_stands_aside_is_kept_while_its_place_is_in_use(tmp_path):
     assert names(tmp_path) == ["f"]
 
 
-<<<<<<< HEAD
 def test_a_temporary_file_that_another_has_taken_for_a_leftover_is_made_anew(tmp_path, monkeypatch):
     others = [True, False]
     monkeypatch.setattr(writing, "held_by_another", lambda descriptor: others.pop(0))
     write_text(tmp_path / "x", "content")
     assert others == []
     assert (tmp_path / "x").read_text() == "content"
-=======
-def test_a_new_file_that_somebody_took_for_a_leftover_is_made_anew(tmp_path, monkeypatch):
-    """Another process finds the file between its making and its locking, and removes it a moment later."""
-    taken = []
-    take = writing.held_by_another
-
-    def another_is_faster(descriptor):
-        if taken:
-            return take(descriptor)
-        (temporary,) = tmp_path.glob(".x-*.tmp")
-        taken.append(temporary)
-        other = os.open(temporary, os.O_RDWR)
-        assert not take(other)
-        threading.Timer(0.1, lambda: (temporary.unlink(missing_ok=True), os.close(other))).start()
-        return take(descriptor)
-
-    def slowly(temporary):
-        temporary.write_text("content")
-        time.sleep(0.3)
-
-    monkeypatch.setattr(writing, "held_by_another", another_is_faster)
-    write_file(tmp_path / "x", slowly)
-    assert names(tmp_path) == ["x"]
 
 
 def test_a_place_that_nothing_of_ours_can_stand_beside_needs_no_order(tmp_path):
@@ -288,4 +264,3 @@ def test_a_place_that_nothing_of_ours_can_stand_beside_needs_no_order(tmp_path):
     for name in before:
         settle_folder(tmp_path / name)
     assert names(tmp_path) == before
->>>>>>> 3de0b3c (Do not stumble over links that lead in circles and names without room beside them)

@@ -17,12 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reprogram.errors import ReprogramError
-<<<<<<< HEAD
-from reprogram.files.locks import held_by_another, locked, remove_abandoned, still_there
-=======
 from reprogram.files.foreign import absolute
-from reprogram.files.locks import held_by_another, locked, remove_abandoned
->>>>>>> 3de0b3c (Do not stumble over links that lead in circles and names without room beside them)
+from reprogram.files.locks import held_by_another, locked, remove_abandoned, still_there
 from reprogram.files.seals import HEADER, encoded, sealed_json, tensor_digest
 
 if TYPE_CHECKING:  # so that files can be looked for before torch is imported

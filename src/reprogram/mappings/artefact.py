@@ -132,8 +132,8 @@ def read_description(path: Path) -> dict[str, Any]:
     found = read_json(file, "artefact")
     if isinstance(found, dict) and found.get("format") != FORMAT:
         raise ReprogramError(
-            f"{str(file)!r} is no artefact of format {FORMAT}, which this version reads, but {_shown_format(found)}; make it "
-            "again (a run with reprogram fit --config and its config.json), or use the version that made it"
+            f"{str(file)!r} is no artefact of format {FORMAT}, which this version reads, but {_shown_format(found)}; make "
+            "it again (a run with reprogram fit --config and its config.json), or use the version that made it"
         )
     content = read_sealed(file, "artefact")
     check_schema(content, f"artefact {str(file)!r}", _Description, AGAIN)
