@@ -86,7 +86,9 @@ def parse_sealed(text: str, what: str, schema: type[Schema] | None = None, *, re
     """The content of a text of `sealed_json` or `sealed_line`."""
     content = parse_json(text, f"{what} is damaged: it is not readable as JSON", remedy)
     if not isinstance(content, dict) or KEY not in content:
-        raise ReprogramError(f"{what} carries no SHA-256, so an older version or another program wrote it; make it again")
+        raise ReprogramError(
+            f"{what} carries no SHA-256: it is damaged, or an older version or another program wrote it; {remedy}"
+        )
     if not is_sealed(text):
         raise ReprogramError(f"{what} has changed since it was written (its SHA-256 differs); {remedy}")
     del content[KEY]
