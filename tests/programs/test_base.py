@@ -171,3 +171,9 @@ def test_config_and_theta_are_all_a_program_is(program):
     images: Tensor = torch.rand(2, 3, 20, 15)
     assert torch.equal(again.bind(MEAN, STD)(images), program.bind(MEAN, STD)(images))
     assert list(program.state_dict()) == (["theta"] if program.free_parameters else [])
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "", None, 3, ["bilinear"]])
+def test_interpolations_that_there_are_not_are_refused_at_once(interpolation):
+    with pytest.raises(ReprogramError, match=r"interpolation .* is not known \(known: bilinear, bicubic"):
+        make_program("none", 32, interpolation=interpolation)

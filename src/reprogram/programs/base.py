@@ -5,13 +5,13 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, unknown
 from reprogram.images.pictures import ChannelValues, Interpolation, as_rgb, channel_values, resize
 from reprogram.programs.registry import PROGRAMS
 
@@ -146,6 +146,8 @@ def make_program(name: str, canvas: int, *, interpolation: Interpolation = "bili
     >>> make_program("watermark", canvas=96, frame=8).config()["frame"]
     8
     """
+    if interpolation not in get_args(Interpolation):
+        raise unknown("interpolation", str(interpolation), get_args(Interpolation))
     kind = PROGRAMS[name]
     own = PROGRAMS.read(name, settings).model_dump(exclude_none=True)
     maker = kind.load()
