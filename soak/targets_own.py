@@ -13,7 +13,7 @@ from reprogram.answers.write import write_logits
 from reprogram.cli.checks import check_fit
 from reprogram.data.cache import _digests, _map, check_cached, decode_through
 from reprogram.data.decode import Decoding
-from reprogram.errors import ignore_evidence_warnings
+from reprogram.errors import ReprogramError, ignore_evidence_warnings
 from reprogram.files import (
     read_json,
     read_sealed,
@@ -230,10 +230,17 @@ def _make_everything(folder: Path) -> None:
     write_seen(run, ["0123456789abcdef" * 2])
     (run / "metrics.jsonl").write_text("".join(map(sealed_line, result.records)))
     (run / "predictions.csv").write_text("image,label\n")
-    (run / "result.json").write_text(sealed_json({"files": {"predictions.csv": sha256(run / "predictions.csv")}}))
+    files = {"predictions.csv": sha256(run / "predictions.csv")}
+    (run / "result.json").write_text(sealed_json({"files": files, "epochs": len(result.records)}))
     _make_shards(folder / "shards")
     _make_cache(folder / "cache")
     save_mapping(estimated("gaussian"), folder / "mapping", {})
+
+
+def _verify(folder: Path) -> None:
+    for checked in verify(folder):
+        if checked.problem is not None:
+            raise ReprogramError(checked.problem)
 
 
 def _read(what: str, read: Callable[[Path, str], Any]) -> Callable[[Path], Any]:
@@ -272,5 +279,5 @@ TARGETS: list[Target] = [
     ),
     FolderTarget("manifest", _make_shards, _use_shards, files=("manifest.json",), seal=_seal_file, mutators=JSON),
     FolderTarget("cache", _make_cache, _use_cache, seal=_seal_file, settle=_settle_cache, mutators=(*NPY, *JSON)),
-    FolderTarget("verify", _make_everything, verify, seal=_seal_file, mutators=(*SAFETENSORS, *JSON, *JSON)),
+    FolderTarget("verify", _make_everything, _verify, seal=_seal_file, mutators=(*SAFETENSORS, *JSON, *JSON)),
 ]

@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 import sealed
 from command import SMALL, here
 from reprogram.errors import ReprogramError
+from reprogram.files import sealed_line
 from reprogram.run.verify import verify
 
 
@@ -66,8 +68,20 @@ def test_missing_parts_are_noticed(place):
         (run / name).unlink()
         assert problems(run), name
         (run / name).write_bytes(content)
+    shutil.rmtree(run / "artefact")
+    assert ["artefact' is missing; continue" in text for text in problems(run)] == [True]
     next((place / "shards").glob("*.npz")).unlink()
     assert problems(place / "shards")
+
+
+def test_a_result_of_fewer_epochs_than_the_run_has_now_is_noticed(place):
+    """What a kill leaves of a finished run that goes on for longer: each file is whole, but they tell of two runs."""
+    run = place / "runs" / "one"
+    lines = (run / "metrics.jsonl").read_text()
+    record = {**json.loads(lines.splitlines()[-1]), "epoch": 3}
+    del record["sha256"]
+    (run / "metrics.jsonl").write_text(lines + sealed_line(record))
+    assert ["tells of 2 epochs" in text and "of 3, so the run was stopped" in text for text in problems(run)] == [True]
 
 
 def test_files_of_two_runs_do_not_fit_together(place):

@@ -126,14 +126,15 @@ def _of_run(folder: Path) -> Iterator[Checked]:
         yield _check(checkpoint, "checkpoint", read_checkpoint, checkpoint)
     if (folder / "metrics.jsonl").exists():
         yield _check(folder / "metrics.jsonl", "epochs", _metrics, folder / "metrics.jsonl")
-    if (folder / "artefact").is_dir():
-        yield from _of_artefact(folder / "artefact")
-    if (folder / "result.json").exists():
-        yield _check(folder / "result.json", "result", _result, folder)
-    elif (folder / "artefact").is_dir():
-        yield Checked(
-            folder / "result.json", "result", f"{str(folder / 'result.json')!r} is missing; continue the run with --resume"
-        )
+    artefact, result = folder / "artefact", folder / "result.json"
+    if artefact.is_dir():
+        yield from _of_artefact(artefact)
+    elif result.exists():
+        yield Checked(artefact, "artefact", f"{str(artefact)!r} is missing; {_CONTINUE}")
+    if result.exists():
+        yield _check(result, "result", _result, folder)
+    elif artefact.is_dir():
+        yield Checked(result, "result", f"{str(result)!r} is missing; {_CONTINUE}")
 
 
 def _fact(path: Path) -> None:
@@ -156,12 +157,20 @@ class _Result(BaseModel):
     """What of a result is relied on here."""
 
     files: dict[str, str]
+    epochs: int
 
 
 def _result(folder: Path) -> None:
     content = read_sealed(folder / "result.json", "result", _Result, remedy=_CONTINUE)
     for name, digest in content["files"].items():
         _digest(folder / Path(name).name, digest)
+    metrics = folder / "metrics.jsonl"
+    epochs = read_bytes(metrics, "file").count(b"\n") if metrics.exists() else 0
+    if content["epochs"] != epochs:
+        raise ReprogramError(
+            f"{str(folder / 'result.json')!r} tells of {content['epochs']} epochs and {str(metrics)!r} of {epochs}, so the "
+            f"run was stopped while it went on; {_CONTINUE}"
+        )
 
 
 def _digest(path: Path, expected: Any) -> None:
