@@ -117,7 +117,7 @@ def test_a_pipe_does_not_hang(tmp_path):
 def test_sizes_are_checked_before_reading(tmp_path):
     with (tmp_path / "big").open("wb") as file:
         file.truncate(2**40)  # takes no room
-    with pytest.raises(ReprogramError, match=r"has 1,099,511,627,776 bytes, but at most 268,435,456 are read"):
+    with pytest.raises(ReprogramError, match=r"has 1,099,511,627,776 bytes, but at most 67,108,864 are read"):
         read_json(tmp_path / "big", "thing")
 
 

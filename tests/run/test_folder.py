@@ -267,3 +267,14 @@ def test_a_run_that_diverges_leaves_the_artefact_of_its_last_good_epoch(shapes, 
 
 def test_a_finished_run_has_not_stopped(finished):
     assert "stopped" not in json.loads((finished / "result.json").read_text())
+
+
+def test_a_stored_run_asks_for_no_download_by_itself(finished, shapes, tmp_path):
+    """A folder that was received may say so; only what is said now counts."""
+    folder = shutil.copytree(finished, tmp_path / "run")
+    sealed.forge(folder / "config.json", download=True)
+    assert not stored_config(folder).download
+    run_fit(configured(shapes), folder, resume=True)
+    assert not json.loads((folder / "config.json").read_text())["download"]
+    run_fit(configured(shapes, download=True), folder, resume=True)
+    assert json.loads((folder / "config.json").read_text())["download"]

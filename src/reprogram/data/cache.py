@@ -35,6 +35,7 @@ _CHUNK = 128
 _WORTH_PROCESSES = 1000  # below this many images, starting processes costs more than it saves
 _ABANDONED = 24 * 3600.0  # seconds after which an unfinished file belongs to nobody who still runs
 _PATIENCE = 24 * 3600.0
+_MOST_FACTS = 2**30  # bytes: those of 20 million images
 _ZEROS = bytes(1 << 20)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
@@ -172,7 +173,7 @@ class _Facts(BaseModel):
 def check_cached(folder: Path, key: str, shape: tuple[int, ...] | None = None) -> Decoded:
     """The content of the cache under this key, or what is wrong with it."""
     remedy = "remove it: it is made again when it is needed"
-    facts = _Facts.model_validate(read_sealed(folder / f"{key}.json", "cache", _Facts, remedy=remedy))
+    facts = _Facts.model_validate(read_sealed(folder / f"{key}.json", "cache", _Facts, remedy=remedy, most=_MOST_FACTS))
     file = folder / f"{key}.npy"
     failures = {int(place): text for place, text in facts.bad.items() if place.isdecimal() and len(place) < 16}
     sound = facts.key == key and shape in (None, facts.shape) and min(facts.shape) >= 0

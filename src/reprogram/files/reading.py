@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # so that files can be looked for before torch is imported
     from torch import Tensor
 
 Schema = TypeVar("Schema", bound=BaseModel)
-MOST_BYTES = 256 * 2**20  # of a file that is read as one text: 1 million labels with their names are a tenth of that
+MOST_BYTES = 64 * 2**20  # of a file that is read as one text: a million labels with their names are half of that
 _DEEPEST = 64
 AGAIN = "take it from a backup, or make it again"
 
@@ -69,7 +69,9 @@ def read_json(path: Path, what: str, *, most: int = MOST_BYTES) -> Any:
     return parse_json(read_bytes(path, what, most), f"{what} {str(path)!r} is not a readable JSON file", "write it again")
 
 
-def read_sealed(path: Path, what: str, schema: type[Schema] | None = None, *, remedy: str = AGAIN) -> dict[str, Any]:
+def read_sealed(
+    path: Path, what: str, schema: type[Schema] | None = None, *, remedy: str = AGAIN, most: int = MOST_BYTES
+) -> dict[str, Any]:
     """Read what `write_sealed` wrote, without the seal; one that does not fit its content is refused.
 
     Args:
@@ -77,8 +79,9 @@ def read_sealed(path: Path, what: str, schema: type[Schema] | None = None, *, re
         what: what it is, for messages.
         schema: what its content must look like.
         remedy: what the user can do about a damaged one.
+        most: how many bytes it may have.
     """
-    text = read_bytes(path, what).decode("utf-8", errors="surrogateescape")
+    text = read_bytes(path, what, most).decode("utf-8", errors="surrogateescape")
     return parse_sealed(text, f"{what} {str(path)!r}", schema, remedy=remedy)
 
 

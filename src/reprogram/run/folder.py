@@ -145,8 +145,8 @@ def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, p
 
 
 def stored_config(folder: Path) -> FitConfig:
-    """The configuration that a run folder was made with, everything decided."""
-    return FitConfig.read(_stored(folder)[0])
+    """The configuration that a run folder was made with, everything decided; it allows no download by itself."""
+    return FitConfig.read({**_stored(folder)[0], "download": False})
 
 
 def _stored(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -179,7 +179,7 @@ def seen_images(folder: Path) -> set[str]:
 
 def read_seen(path: Path) -> list[str]:
     """The fingerprints in a run's list of images."""
-    marks = lines_of(read_bytes(path, "list of images").decode("utf-8", "replace"))
+    marks = lines_of(read_bytes(path, "list of images", most=2**30).decode("utf-8", "replace"))
     if marks is None:
         raise ReprogramError(
             f"list of images {str(path)!r} has changed since it was written (its SHA-256 differs); take it from a backup, "
@@ -210,12 +210,13 @@ def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig
         )
     for name, value in config.given.items():
         before = stored.get(name)
-        if value in (before, given.get(name)) or (name == "epochs" and value > stored["epochs"]):
+        if name == "download" or value in (before, given.get(name)) or (name == "epochs" and value > stored["epochs"]):
             continue
         raise ReprogramError(
             f"--{name.replace('_', '-')} {value} was given, but the run in {str(folder)!r} has {before}; "
             "resume it as it was, or choose another --out"
         )
+    stored["download"] = config.download  # what a folder says asks for no network; what is said now does
     longer = {"epochs": config.epochs} if "epochs" in config.given else {}
     return FitConfig.read(stored | longer), given | longer
 
