@@ -213,6 +213,7 @@ class _StoredSource(_Part):
     weights: str | None = None
     seed: int = Field(0, ge=0, lt=2**63)
     classes: list[str] | None = None
+    progress: None = None  # no setting: what loads the model is told it otherwise
     fingerprint: str
     normalisation: _Normalisation
 

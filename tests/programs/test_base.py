@@ -175,5 +175,5 @@ def test_config_and_theta_are_all_a_program_is(program):
 
 @pytest.mark.parametrize("interpolation", ["nearest", "", None, 3, ["bilinear"]])
 def test_interpolations_that_there_are_not_are_refused_at_once(interpolation):
-    with pytest.raises(ReprogramError, match="interpolation .* is not known"):
+    with pytest.raises(ReprogramError, match=r"interpolation .* is not known"):
         make_program("none", 32, interpolation=interpolation)

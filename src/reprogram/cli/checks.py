@@ -76,9 +76,8 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
     check_model_name(config.model, config.weights)
     config = located(config)
     if begun:  # its paths were located when it was begun, perhaps in another folder
-        config = FitConfig.read(
-            {**config.given, **{name: before[name] for name in before if name not in (*values, "download")}}
-        )
+        kept = {name: before[name] for name in before if name not in values and name != "download"}
+        config = FitConfig.read({**config.given, **kept})
     return FitPlan(config, None if out is None else expanded(out, "--out"), resume)
 
 
