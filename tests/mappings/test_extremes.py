@@ -573,3 +573,17 @@ def test_seeds_of_any_size(name):
     for seed in (2**64, -(2**63) - 1, 10**5000):
         with pytest.raises(ReprogramError, match="a seed of more than 64 bits"):
             make_mapping(name, ["a", "b"], ["x", "y"], seed=seed)
+
+
+def test_folds_of_which_one_is_refused_change_nothing():
+    X, y = drawn()
+    Z, Y = torch.from_numpy(X), torch.from_numpy(y)
+    mapping = make_mapping("gaussian", [str(i) for i in range(K_SOURCE)], list("abc"), shrinkage=1e-60)
+    mapping.estimate(mapping.count(Z, Y), mapping.count(Z + 1, Y))
+    state = {name: part.clone() for name, part in mapping.state_dict().items()}
+    before = mapping(Z, Y % 2)
+    with pytest.raises(NonFiniteError, match="leave the range of float32"):  # as 5 samples have no covariance of rank 5
+        mapping.estimate(mapping.count(Z[:50], Y[:50]), mapping.count(Z[50:55], Y[50:55]))
+    for name, part in mapping.state_dict().items():
+        assert torch.equal(part, state[name]), name
+    assert torch.equal(mapping(Z, Y % 2), before)
