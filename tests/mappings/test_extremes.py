@@ -109,13 +109,107 @@ def test_logits_of_any_size_give_the_mapping_of_the_same_logits_or_a_sentence(na
 
 
 @pytest.mark.parametrize(("name", "settings"), SQUARED)
-@pytest.mark.parametrize("scale", [1e-300, 1e-165, 1e-100, 1e31, 1e160, 1e300])
+@pytest.mark.parametrize("scale", [1e-300, 1e-165, 1e-100, 1e40, 1e160, 1e300])
 def test_what_is_squared_must_not_leave_the_numbers(name, settings, scale):
     X, y = drawn()
     with pytest.raises(NonFiniteError, match=r"scale them down|multiply them by a constant"):
         mapper(name, **settings).fit(X * scale, y)
     with pytest.raises(NonFiniteError, match=r"scale them down|multiply them by a constant"):
         LabelMapperCV(methods=["gaussian"]).fit(X * scale, y)
+
+
+@pytest.mark.parametrize("scale", [1e31, 1e36])
+def test_what_deviates_by_more_than_weights_can_follow_is_refused_by_gaussian_alone(scale):
+    X, y = drawn()
+    with pytest.raises(NonFiniteError, match=r"deviate by up to .*1e\+30 is expected.*scale them down"):
+        mapper("gaussian").fit(X * scale, y)
+    for normalize in ("centre", "standardise"):
+        found, plain = (mapper("blm", normalize=normalize).fit(logits, y) for logits in (X * scale, X))
+        np.testing.assert_array_equal(found.predict(X * scale), plain.predict(X))
+
+
+MASKS = [float(np.finfo(np.float32).min), -3e38, -1e38, -1e9]
+masks = pytest.mark.parametrize("mask", MASKS)
+
+
+def masked(mask, dtype=np.float32, n=200):
+    """Logits over 12 labels, of which the last 5 are masked, and the same without those."""
+    X, y = drawn(n=n, k_source=12, k_target=4, seed=3)
+    X = (X * np.linspace(0.5, 5, 12)).astype(dtype)
+    X[:, 7:] = mask
+    return X, X[:, :7], y
+
+
+@masks
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("gaussian", {}),
+        *((name, {"normalize": how}) for name in ("flm", "blm", "blm+") for how in ("centre", "standardise")),
+    ],
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_masked_labels_are_as_good_as_none(name, settings, mask, dtype, weighted):
+    X, rest, y = masked(mask, dtype)
+    weights = np.random.default_rng(0).uniform(0.1, 3, len(X)) if weighted else None
+    if name == "gaussian":
+        settings = {"shrinkage": 1e-6}  # of which the target is the mean variance of all labels
+    with np.errstate(over="raise", invalid="raise"):
+        found = mapper(name, **settings).fit(X, y, sample_weight=weights)
+        plain = mapper(name, **settings).fit(rest, y, sample_weight=weights)
+    np.testing.assert_allclose(found.predict_proba(X), plain.predict_proba(rest), rtol=1e-3, atol=1e-5)
+    assert_sound(found, X)
+
+
+@masks
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", ["flm", "blm", "blm+", "gaussian", None])
+def test_a_choice_takes_masked_labels(method, mask, dtype):
+    X, rest, y = masked(mask, dtype)
+    methods = None if method is None else [method]
+    grid = {"shrinkage": [1e-6], "normalize": ["none", "centre", "standardise"]}
+    found, plain = (
+        select((torch.from_numpy(logits), torch.from_numpy(y)), 4, methods=methods, grid=grid) for logits in (X, rest)
+    )
+    expected = {str(row.candidate): row.score.correct for row in plain.table}
+    same = {str(row.candidate): row.score.correct for row in found.table}
+    assert {name: same[name] for name in expected} == expected
+    assert_sound(LabelMapperCV(methods=methods).fit(X, y), X)
+
+
+@pytest.mark.parametrize("method", ["flm", "blm", "blm+"])
+def test_a_choice_that_normalises_nothing_takes_what_cannot_be_squared(method):
+    X, rest, y = masked(-1e300, np.float64)
+    found, plain = (
+        select((torch.from_numpy(logits), torch.from_numpy(y)), 4, methods=[method], grid={"normalize": ["none"]})
+        for logits in (X, rest)
+    )
+    assert [row.to_json() for row in found.table] == [row.to_json() for row in plain.table]
+    with pytest.raises(NonFiniteError, match="leave out the columns of labels that are masked"):
+        select((torch.from_numpy(X), torch.from_numpy(y)), 4, methods=[method], grid={"normalize": ["centre"]})
+
+
+@estimated
+@masks
+def test_with_masked_labels_forgetting_and_folds_are_a_fit_that_never_saw_the_samples(name, mask):
+    X, _, y = masked(mask)
+    Z, Y, folds = torch.from_numpy(X), torch.from_numpy(y), torch.arange(len(y)) % 5
+
+    def fitted(kept):
+        mapping = make_mapping(name, [f"s{i}" for i in range(12)], list("abcd"))
+        mapping.estimate(mapping.count(Z[kept], Y[kept]))
+        return mapping
+
+    whole = fitted(folds >= 0)
+    whole.forget(whole.count(Z[folds == 1], Y[folds == 1]))
+    torch.testing.assert_close(whole(Z), fitted(folds != 1)(Z), rtol=1e-4, atol=1e-4)
+    crossed = fitted(folds >= 0)
+    crossed.estimate(*(crossed.count(Z[folds == fold], Y[folds == fold]) for fold in range(5)))
+    found = crossed(Z, folds)
+    for fold in range(5):
+        own = folds == fold
+        torch.testing.assert_close(found[own], fitted(~own)(Z[own]), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("scale", [1e-165, 1e160])
@@ -143,6 +237,33 @@ def test_sample_weights_of_any_size_give_the_mapping_without_them_or_a_sentence(
     factor = 60 / 57 if name == "gaussian" and weight > 1 else 1  # of ν, n less the number of classes
     np.testing.assert_allclose(found.weights_, factor * expected.weights_, rtol=2e-5, atol=1e-7)
     assert_sound(found, X)
+
+
+@families
+@pytest.mark.parametrize("light", [1e-200, 5e-324])
+def test_a_weight_that_vanishes_beside_the_others_counts_as_none(name, light):
+    X, y = drawn()
+    weights = np.where(np.arange(len(X)) == 7, light, 1.0)
+    found = mapper(name).fit(X, y, sample_weight=weights)
+    expected = mapper(name).fit(X, y, sample_weight=np.where(weights < 1, 0, weights))
+    np.testing.assert_array_equal(found.weights_, expected.weights_)
+
+
+@families
+def test_the_sentence_about_weights_holds_for_every_mapping(name):
+    """λ, ν and the shrinkage count samples, so that more than the ratios of the weights matters."""
+    X, y = drawn()
+    with pytest.raises(ReprogramError, match="scale them so that 2 is a sample that counts twice") as refusal:
+        mapper(name).fit(X, y, sample_weight=np.full(len(X), 1e200))
+    assert "ratios" not in str(refusal.value)
+    if name in ESTIMATED:
+        twice = mapper(name).fit(X, y, sample_weight=np.where(y == 1, 2, 1))
+        np.testing.assert_allclose(
+            twice.weights_,
+            mapper(name).fit(np.vstack([X, X[y == 1]]), np.append(y, y[y == 1])).weights_,
+            rtol=1e-4,
+            atol=1e-6,
+        )
 
 
 @families
@@ -452,3 +573,17 @@ def test_seeds_of_any_size(name):
     for seed in (2**64, -(2**63) - 1, 10**5000):
         with pytest.raises(ReprogramError, match="a seed of more than 64 bits"):
             make_mapping(name, ["a", "b"], ["x", "y"], seed=seed)
+
+
+def test_folds_of_which_one_is_refused_change_nothing():
+    X, y = drawn()
+    Z, Y = torch.from_numpy(X), torch.from_numpy(y)
+    mapping = make_mapping("gaussian", [str(i) for i in range(K_SOURCE)], list("abc"), shrinkage=1e-60)
+    mapping.estimate(mapping.count(Z, Y), mapping.count(Z + 1, Y))
+    state = {name: part.clone() for name, part in mapping.state_dict().items()}
+    before = mapping(Z, Y % 2)
+    with pytest.raises(NonFiniteError, match="leave the range of float32"):  # as 5 samples have no covariance of rank 5
+        mapping.estimate(mapping.count(Z[:50], Y[:50]), mapping.count(Z[50:55], Y[50:55]))
+    for name, part in mapping.state_dict().items():
+        assert torch.equal(part, state[name]), name
+    assert torch.equal(mapping(Z, Y % 2), before)

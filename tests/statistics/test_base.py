@@ -174,3 +174,23 @@ def test_the_number_of_samples_is_saved(kind, tmp_path):
     whole.save(tmp_path / "statistics.safetensors")
     again = type(whole).load(tmp_path / "statistics.safetensors")
     assert (again.n, again.weight) == (whole.n, whole.weight) == (30, float(whole.samples.sum()))
+
+
+@kinds
+@pytest.mark.parametrize("size", [1.0, 1e13, 1e14, 1e15, 1e17, 1e30, 1e99])
+def test_weights_of_any_size_can_be_taken_out_in_any_order(kind, size):
+    """Large sums of float64 are whole numbers, but not exact ones."""
+    for trial in range(30):
+        logits, targets, weights = drawn(trial, 60)
+        whole = WEIGHTED[kind]().update(logits, targets, weights * size)
+        order = torch.randperm(60, generator=torch.Generator().manual_seed(trial))
+        for part in order.split(17):
+            whole.subtract(WEIGHTED[kind]().update(logits[part], targets[part], weights[part] * size))
+        assert all(not part.any() for part in counted(whole).values())
+
+
+def test_whole_weights_are_taken_out_exactly_beside_far_heavier_ones():
+    weights = torch.tensor([2.0**48, 1.0, 2.0**48 - 5], dtype=torch.float64)
+    whole = WEIGHTED["gaussian"]().update(torch.eye(6)[:3], torch.zeros(3, dtype=torch.int64), weights)
+    whole.subtract(WEIGHTED["gaussian"]().update(torch.eye(6)[[2, 0]], torch.zeros(2, dtype=torch.int64), weights[[2, 0]]))
+    assert whole.samples.tolist() == [1, 0, 0, 0]

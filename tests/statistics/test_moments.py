@@ -58,17 +58,3 @@ def test_a_logit_that_is_next_to_nothing_beside_others_is_constant():
     assert overall(*of_groups(values, torch.zeros(3, dtype=torch.int64), 1))[1].tolist()[1] == 0
     with pytest.raises(NonFiniteError, match=r"at most \d\S*e-40 in size.*multiply them by a constant"):
         overall(*of_groups(values[:, 1:], torch.zeros(3, dtype=torch.int64), 1))
-
-
-@pytest.mark.parametrize("weighted", [True, False])
-def test_squares_about_zero_of_older_files_are_read(weighted, tmp_path):
-    logits = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)) + 3
-    targets = torch.arange(50) % 3
-    statistics = JointStatistics.counts(4, 3, moments=True, weighted=weighted).update(logits, targets)
-    older = dict(statistics.state_dict())
-    del older["spread"]
-    older["squares"] = torch.stack([logits[targets == t].double().square().sum(0) for t in range(3)], dim=1)
-    read = JointStatistics.counts(4, 3, moments=True, weighted=weighted)
-    read.load_state_dict(older)
-    torch.testing.assert_close(read.spread, statistics.spread)
-    assert "squares" in older  # the caller's table stays as it was

@@ -41,8 +41,9 @@ class Affine:
         whole = all(bool(part.isfinite().all()) for part in parts)
         if not whole or (self.scale is not None and not bool(self.scale.all())):
             raise NonFiniteError(
-                f"the weights of mapping {name!r} leave the range of float32, as of logits that hardly differ; multiply the "
-                "logits by a constant, or bring settings such as shrinkage nearer to their defaults"
+                f"the weights of mapping {name!r} leave the range of float32, as of logits that hardly differ or of sample "
+                "weights far from 1; scale the logits or the weights, or bring settings such as shrinkage nearer to their "
+                "defaults"
             )
         return self
 

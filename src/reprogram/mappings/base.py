@@ -175,15 +175,14 @@ class Mapping(nn.Module, ABC):
             for part in parts:
                 total.merge(part)
         found, before = self.solve(total).checked(self.name), self.weights.detach().clone()
+        others = (total.copy().subtract(part) for part in parts if len(parts) > 1)
+        without = [self.solve(rest).checked(self.name).to(before.device) for rest in others]
         if parts:
             self.statistics.reset().merge(total)
         for name in ("omega", "shift", "scale", "bias"):
             if (buffer := getattr(self, name)) is not None:
                 buffer.copy_(getattr(found, name))
-        self._fold_parts = []
-        if len(parts) > 1:
-            others = (self.statistics.copy().subtract(part) for part in parts)
-            self._fold_parts = [self.solve(rest).checked(self.name).to(before.device) for rest in others]
+        self._fold_parts = without
         sizes = (self.weights.abs().sum(0) + before.abs().sum(0)).clamp_min(1e-30)
         return float(((self.weights - before).abs().sum(0) / sizes).mean())
 

@@ -16,7 +16,7 @@ from reprogram.mappings.affine import Affine
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.evidence import warn_about
 from reprogram.mappings.settings import GaussianSettings, Shrinkage
-from reprogram.statistics.base import Statistics
+from reprogram.statistics.base import Statistics, check_deviation
 from reprogram.statistics.gaussian import GaussianStatistics
 
 
@@ -26,7 +26,7 @@ class GaussianFit:
 
     Attributes:
         mean: (k_S,) the mean of all samples.
-        basis: (k_S, k_S) orthonormal columns, the eigenvectors of the scatter within classes.
+        basis: (k_S, k_S) orthonormal columns, the eigenvectors of the scatter within classes; with 0 for constant logits.
         scatter: (k_S,) eigenvalues of that scatter: summed squares, not divided by anything.
         means: (k_S, k_T) class means less `mean`, in those coordinates; 0 for a class without samples.
         samples: (k_T,) float64. Of weighted samples, these and `scatter` are scaled to the effective number of samples
@@ -54,17 +54,23 @@ class GaussianFit:
         # what remains below the rounding of float32 logits is no spread: logits of rank k_T < k_S, one sample per class. A
         # large constant, as of labels that are masked, must not make the others look like rounding.
         noise = statistics.noise()
-        spread = (statistics.within.diagonal() > noise).double()
-        within = (statistics.within + statistics.within.T) / 2 * spread * spread[:, None]
-        scatter, basis = _eigen(within)
-        floor = basis.square().T @ noise + scatter.max().clamp_min(0) * 2.0**-48
+        within = statistics.within.diagonal()
+        total = within + (means.square() * statistics.samples).sum(1)  # about the mean of all
+        constant = total <= noise / 4
+        check_deviation(float((total.where(~constant, 0).max() / weight).sqrt()))
+        spread = (within > noise).double()
+        scatter, basis = _eigen((statistics.within + statistics.within.T) / 2 * spread * spread[:, None])
+        # a constant says nothing, and what is left of one by rounding must not, however large it is
+        means, basis = means.masked_fill(constant[:, None], 0), basis.masked_fill(constant[:, None], 0)
+        floor = basis.square().T @ (noise * spread) + scatter.max().clamp_min(0) * 2.0**-48
         scatter = scatter.where(scatter > floor, 0) * (size / weight)
         samples = statistics.samples * (size / weight)
         return cls(mean, basis, scatter, basis.T @ means, samples, max(size - float(present.sum()), 1.0))
 
     def oas(self) -> float:
         """The oracle approximating shrinkage of Chen, Wiesel, Eldar and Hero (2010) towards a multiple of the identity."""
-        return float(oas(self.scatter.sum(), self.scatter.square().sum(), self.freedom, len(self.scatter)))
+        scatter = self.scatter / self.scatter.max().clamp_min(1e-300)  # its scale does not matter, but its square must exist
+        return float(oas(scatter.sum(), scatter.square().sum(), self.freedom, len(scatter)))
 
     def variances(self, shrinkage: float) -> Tensor:
         """The eigenvalues of Σ = (1 − ρ)·S + ρ·(tr S / k_S)·I, (k_S,)."""

@@ -29,7 +29,7 @@ from reprogram.mappings.parameters import check_mapper_settings, with_settings
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import Selection, select
 from reprogram.randomness import generator
-from reprogram.statistics.base import Statistics, check_weights
+from reprogram.statistics.base import Statistics, checked_weights
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -392,8 +392,8 @@ def _checked_weights(weights: ArrayLike | None, X: NDArray[Any]) -> NDArray[Any]
     checked: NDArray[Any] = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
     if not np.any(checked):
         raise ReprogramError("all sample weights are zero, but at least one sample must count")
-    check_weights(torch.from_numpy(checked))
-    return checked
+    found: NDArray[Any] = checked_weights(torch.from_numpy(checked)).numpy()
+    return found
 
 
 def _tensor(X: NDArray[Any]) -> Tensor:

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from reprogram.mappings.gaussians import GaussianFit, log_priors, oas
 from reprogram.mappings.settings import Normalize, Shrinkage
+from reprogram.statistics import moments as m
 from reprogram.statistics.joint import JointStatistics
-from reprogram.statistics.moments import least_variance
 
 
 def normalised_without(logits: Tensor, moments: tuple[Tensor, Tensor] | None, n: int, normalize: Normalize) -> Tensor:
@@ -28,12 +28,12 @@ def normalised_without(logits: Tensor, moments: tuple[Tensor, Tensor] | None, n:
     if normalize == "none" or moments is None:
         return logits.double()
     mean, deviation = moments
-    centred = (logits.double() - mean) * (n / max(n - 1, 1))  # z less the mean of the others
+    centred = m.centred(logits.double(), mean) * (n / max(n - 1, 1))  # z less the mean of the others
     if normalize == "centre":
         return centred
     squares = n * deviation**2 - centred**2 * ((n - 1) / n)  # the others' squares about their own mean
     variance = squares / max(n - 1, 1)
-    return centred / variance.where(variance > least_variance(mean**2 + deviation**2), 1).sqrt()
+    return centred / variance.where(variance > m.least_variance(mean**2 + deviation**2), 1).sqrt()
 
 
 def bayes_without(

@@ -124,7 +124,7 @@ class BayesScorer(Scorer):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._moments = Moments(self.k_source)
+        self._moments = Moments(self.k_source) if set(self._values("normalize")) - {"none"} else None
         self._joint = [] if self.obstacle else self._statistics()
 
     def _statistics(self) -> list[JointStatistics]:
@@ -132,13 +132,14 @@ class BayesScorer(Scorer):
 
     @override
     def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
-        self._moments.add(logits, folds)
+        if self._moments is not None:
+            self._moments.add(logits, folds)
         for statistics in self._joint:
             statistics.to(logits.device).update(logits, targets, log_probabilities=self.log_probabilities)
 
     @override
     def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
-        moments, n = self._moments.of_all(), self._moments.n
+        moments, n = (None, 0) if self._moments is None else (self._moments.of_all(), self._moments.n)
         inputs = [normalised_without(logits, moments, n, normalize) for normalize in self._values("normalize")]
         for statistics in self._joint:
             evidence = statistics.evidence(logits, log_probabilities=self.log_probabilities)
@@ -207,7 +208,7 @@ class OneToOneScorer(Scorer):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._moments = Moments(self.k_source)
+        self._moments = Moments(self.k_source) if set(self._values("normalize")) - {"none"} else None
         shape = (0 if self.obstacle else FOLDS, self.k_source, self.k_target)
         self._counts = torch.zeros(shape, dtype=torch.int32)  # of the best source label and the class, for each fold
         self._labels: dict[bool, Tensor] = {}
@@ -220,7 +221,8 @@ class OneToOneScorer(Scorer):
 
     @override
     def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
-        self._moments.add(logits, folds)
+        if self._moments is not None:
+            self._moments.add(logits, folds)
         places = (folds.cpu(), logits.argmax(1).cpu(), targets.cpu())
         self._counts.index_put_(places, torch.ones(1, dtype=torch.int32), accumulate=True)
 
@@ -236,10 +238,10 @@ class OneToOneScorer(Scorer):
                 yield self._normalised(inputs, chosen, folds, normalize)
 
     def _normalised(self, inputs: Tensor, chosen: Tensor, folds: Tensor, normalize: str) -> Tensor:
-        if normalize == "none":
+        if normalize == "none" or self._moments is None:
             return inputs
         mean, deviation = (table[folds].gather(1, chosen) for table in self._moments.without_each_fold())
-        centred = inputs - mean
+        centred = m.centred(inputs, mean)
         return centred / deviation.where(deviation > 0, 1) if normalize == "standardise" else centred
 
     def _assigned(self, optimal: bool) -> Tensor:

@@ -12,12 +12,15 @@ from torch import Tensor, nn
 from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.files import read_tensors, write_tensors
 
-#: Of logits whose squares are needed: the fourth powers of larger ones leave float64, and weights of 1/z leave float32.
-LARGEST_LOGIT = 1e30
-SMALLEST_LOGIT = 1 / LARGEST_LOGIT
+#: Of logits whose squares are needed: the largest of float32, which masked labels have, and which mappings compute in.
+LARGEST_LOGIT = float(torch.finfo(torch.float32).max)
+#: Of what logits deviate by, where weights of about 1/z are needed, which leave float32 for larger ones.
+LARGEST_DEVIATION = 1e30
+SMALLEST_LOGIT = 1 / LARGEST_DEVIATION
 #: Of sample weights, so that their squares times those of logits stay in float64.
 LARGEST_WEIGHT = 1e100
 _UNIT = 2.0**-52  # of float64
+_WHOLE = 2.0**49  # from here on, sums in float64 are often whole numbers by rounding alone
 _SHARE = 2.0**-44  # relative, of a softmax over logits below 256 that is computed in another order
 
 
@@ -100,9 +103,8 @@ class Statistics(nn.Module, ABC):
         left = {name: part - taken[name] for name, part in self.named_buffers()}
         rounding = self.rounding + taken["rounding"] + self.samples * _UNIT
         rounding += _of_additions(self.samples, self.counted) + _of_additions(taken["samples"], taken["counted"])
-        # sums of whole numbers are exact
-        fractional = (self.samples != self.samples.round()) | (taken["samples"] != taken["samples"].round())
-        bound, weights, gone = rounding.where(fractional, 0), left["samples"], left["counted"] == 0
+        inexact = _inexact(self.samples, self.rounding) | _inexact(taken["samples"], taken["rounding"])
+        bound, weights, gone = rounding.where(inexact, 0), left["samples"], left["counted"] == 0
         strange = (left["counted"] < 0) | (weights < -bound) | (gone & (weights > bound))
         weights[weights <= bound] = 0
         left["rounding"] = (rounding - _of_additions(weights, left["counted"])).where(~gone, 0)
@@ -182,9 +184,7 @@ class Statistics(nn.Module, ABC):
             raise ReprogramError(
                 f"sample weights of shape {tuple(weights.shape)} were given, but {count} finite numbers ≥ 0 are expected"
             )
-        weights = weights.to(self.samples.device, torch.float64)
-        check_weights(weights)
-        return weights
+        return checked_weights(weights.to(self.samples.device, torch.float64))
 
     def _count(self, targets: Tensor, weights: Tensor | None) -> None:
         """Count a batch, after its sums were added."""
@@ -231,14 +231,30 @@ def check_size(size: float) -> None:
         )
 
 
-def check_weights(weights: Tensor) -> None:
-    """Raise unless every weight is 0 or of a size that can be squared and summed up."""
+def check_deviation(size: float) -> None:
+    """Raise where logits deviate by so much that the weights of a mapping on them leave float32."""
+    if not size <= LARGEST_DEVIATION:
+        raise NonFiniteError(
+            f"the logits deviate by up to ±{size:.3g}, but at most ±{LARGEST_DEVIATION:g} is expected where they are "
+            "squared; scale them down, or leave out the columns of labels that are masked"
+        )
+
+
+def checked_weights(weights: Tensor) -> Tensor:
+    """Weights that are 0 or of a size that can be squared and summed up, or an error.
+
+    A lighter one beside one that is more than 2^64 times as heavy counts as 0, which it is in a sum of the two.
+    """
+    light = (weights < 1 / LARGEST_WEIGHT) & (weights > 0)
+    if bool(light.any()) and float(weights.max()) >= 2.0**64 / LARGEST_WEIGHT:
+        weights = weights.masked_fill(light, 0)
     heavy = weights[weights > 0]
     if heavy.numel() and not (float(heavy.min()) >= 1 / LARGEST_WEIGHT and float(heavy.max()) <= LARGEST_WEIGHT):
         raise ReprogramError(
             f"sample weights from {float(heavy.min()):.3g} to {float(heavy.max()):.3g} were given, but 0 or "
-            f"{1 / LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g} is expected; scale them, only their ratios matter"
+            f"{1 / LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g} is expected; scale them so that 2 is a sample that counts twice"
         )
+    return weights
 
 
 def checked_targets(targets: Tensor, count: int, k_target: int) -> Tensor:
@@ -254,6 +270,16 @@ def checked_targets(targets: Tensor, count: int, k_target: int) -> Tensor:
             f"but 0 to {k_target - 1} is expected; k_T counts all classes, also absent ones"
         )
     return targets
+
+
+def _inexact(samples: Tensor, rounding: Tensor) -> Tensor:
+    """Which sums of weights may have been rounded, (k_T,): those of whole numbers are exact, as counts always are.
+
+    Large sums are whole numbers by rounding alone, and so is what was left of them.
+    """
+    if not samples.is_floating_point():
+        return torch.zeros_like(samples, dtype=torch.bool)
+    return (samples != samples.round()) | (samples >= _WHOLE) | (rounding >= _WHOLE * _SHARE)
 
 
 def _of_additions(samples: Tensor, counted: Tensor) -> Tensor:

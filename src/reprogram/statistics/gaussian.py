@@ -35,7 +35,8 @@ class GaussianStatistics(Statistics):
         squared_weights: (k_T,) float64, the summed squares of the weights of each class.
         sums: (k_S, k_T) float64, the summed logits of each class.
         within: (k_S, k_S) float64, Σ (z − m_t)(z − m_t)ᵀ over all samples, with m_t the mean of the sample's class.
-        removed: (1,) float64, Σz² of all samples that were taken out again: what rounding may have left is measured by it.
+        removed: (k_S,) float64, Σz² of all samples that were taken out again: what rounding may have left of each coordinate
+            is measured by it.
 
     >>> statistics = GaussianStatistics(k_source=2, k_target=2)
     >>> logits = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 5.0]])
@@ -68,7 +69,7 @@ class GaussianStatistics(Statistics):
         self.register_buffer("squared_weights", torch.zeros(k_target, dtype=torch.float64))
         self.register_buffer("sums", torch.zeros(k_source, k_target, dtype=torch.float64))
         self.register_buffer("within", torch.zeros(k_source, k_source, dtype=torch.float64))
-        self.register_buffer("removed", torch.zeros(1, dtype=torch.float64))
+        self.register_buffer("removed", torch.zeros(k_source, dtype=torch.float64))
 
     @property
     def effective_size(self) -> float:
@@ -139,7 +140,7 @@ class GaussianStatistics(Statistics):
 
     def noise(self) -> Tensor:
         """Below so much, summed squares are rounding, (k_S,): of the samples, and of those taken out again."""
-        return self.mean_square() * (self.weight * 2.0**-44) + self.removed / self.k_source * 2.0**-40
+        return self.mean_square() * (self.weight * 2.0**-44) + self.removed * 2.0**-40
 
     def check_size(self) -> None:
         """Raise where the logits are so small that their squares vanish."""
@@ -148,8 +149,7 @@ class GaussianStatistics(Statistics):
 
     def mean_square(self) -> Tensor:
         """The mean of z² over all samples, for each coordinate: (k_S,)."""
-        squares = self.within.diagonal() + (self.sums.square() / self.samples.where(self.samples > 0, 1)).sum(1)
-        return squares / (self.weight or 1.0)
+        return _square_sums(self.within, self.samples, self.sums) / (self.weight or 1.0)
 
     @override
     def with_classes(self, kept: Sequence[int | None]) -> Self:
@@ -172,7 +172,7 @@ class GaussianStatistics(Statistics):
         left["sums"][:, gone] = 0
         left["squared_weights"].clamp_min_(0)[gone] = 0
         left["within"] -= _between((left["samples"], left["sums"]), (taken["samples"], taken["sums"]))
-        left["removed"] = self.removed + taken["removed"] + _square_sum(taken)
+        left["removed"] = self.removed + taken["removed"] + _square_sums(taken["within"], taken["samples"], taken["sums"])
         if bool(gone.all()):
             left["removed"].zero_()
         if bool((left["counted"] <= 1).all()):  # single samples do not scatter, whatever rounding has left
@@ -207,10 +207,9 @@ class GaussianStatistics(Statistics):
         return self
 
 
-def _square_sum(parts: dict[str, Tensor]) -> Tensor:
-    """Σz² over all samples and coordinates, (1,)."""
-    within, sums, samples = parts["within"], parts["sums"], parts["samples"]
-    return within.diagonal().sum() + (sums.square() / samples.where(samples > 0, 1)).sum()[None]
+def _square_sums(within: Tensor, samples: Tensor, sums: Tensor) -> Tensor:
+    """Σz² over all samples, for each coordinate: (k_S,)."""
+    return within.diagonal() + (sums * _means(samples, sums)).sum(1)
 
 
 def _means(samples: Tensor, sums: Tensor) -> Tensor:

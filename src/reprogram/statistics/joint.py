@@ -245,13 +245,6 @@ class JointStatistics(Statistics):
             self.spread += away.square() * mine[0]
             torch.distributed.all_reduce(self.spread, group=group)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
-        squares = state_dict.pop(f"{prefix}squares", None)  # about 0, as they were kept in older files
-        if squares is not None and self.moments:
-            sums, samples = state_dict[f"{prefix}sums"], state_dict[f"{prefix}samples"]
-            state_dict[f"{prefix}spread"] = (squares - sums.square() / samples.where(samples > 0, 1)).clamp_min(0)
-        super()._load_from_state_dict(state_dict, prefix, *others)
-
     def _add(
         self, labels: Tensor, evidence: Tensor, targets: Tensor, weights: Tensor | None, *, ranked: bool = False
     ) -> Self:

@@ -53,6 +53,17 @@ def overall(n: Tensor, sums: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
     return mean, variance.where(variance > least_variance(mean.square() + variance), 0).sqrt()
 
 
+def centred(values: Tensor, mean: Tensor) -> Tensor:
+    """Values less their mean, in float64; exactly 0 where they differ by rounding alone, as a large constant does.
+
+    >>> constant = torch.full((3, 1), -1e38, dtype=torch.float64)
+    >>> centred(constant, constant.sum(0) / 3 * (1 + 2**-52)).tolist()
+    [[0.0], [0.0], [0.0]]
+    """
+    apart = values - mean
+    return apart.masked_fill_(apart.abs() <= mean.abs() * 2.0**-44, 0)
+
+
 def least_variance(squares: Tensor) -> Tensor:
     """The variance that a logit must have not to be constant, by the mean of its squares about 0."""
     return (squares * _ROUNDING).clamp_min(SMALLEST_LOGIT**2)
