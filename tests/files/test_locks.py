@@ -1,3 +1,4 @@
+import errno
 import os
 import threading
 import time
@@ -6,7 +7,7 @@ import pytest
 
 from holding import held
 from reprogram.errors import ReprogramError
-from reprogram.files import locked, locks, remove_abandoned
+from reprogram.files import locked, locks, remove_abandoned, write_text
 
 
 @pytest.fixture
@@ -80,17 +81,47 @@ def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path):
 def test_only_the_file_that_was_abandoned_is_removed(tmp_path, monkeypatch):
     """Between opening and locking, its holder removes it and another process makes one of the same name."""
     path = tmp_path / ".lock"
-    path.write_text("old")
-    free = locks.held_by_another
+    first, second = locked(path, "it"), locked(path, "it")
+    first.__enter__()
+    take = locks._take
 
-    def meanwhile(descriptor):
+    def later(descriptor):
+        monkeypatch.undo()
+        first.__exit__(None, None, None)
+        second.__enter__()
+        take(descriptor)
+
+    monkeypatch.setattr(locks, "_take", later)
+    remove_abandoned(path)
+    with pytest.raises(ReprogramError, match="in use"), locked(path, "it"):
+        pass
+    second.__exit__(None, None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_there_are_no_locks_work_goes_on_and_nothing_is_taken_for_abandoned(tmp_path, monkeypatch):
+    def no_locks(descriptor):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(locks, "_take", no_locks)
+    (tmp_path / ".x-0123abcd.tmp").write_text("of somebody who may be alive")
+    with locked(tmp_path / ".lock", "it"):
+        remove_abandoned(tmp_path / ".lock")
+        write_text(tmp_path / "x", "content")
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", ".x-0123abcd.tmp", "x"]
+
+
+def test_an_interrupt_does_not_remove_the_lock_of_another(tmp_path, monkeypatch):
+    path = tmp_path / ".lock"
+    look = locks.still_there
+
+    def replaced(descriptor, at):
+        monkeypatch.setattr(locks, "still_there", look)
         path.unlink()
-        path.write_text("new")
-        return free(descriptor)
+        path.write_text("of another")
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(locks, "held_by_another", meanwhile)
-    remove_abandoned(path)
-    assert path.read_text() == "new"
-    monkeypatch.undo()
-    remove_abandoned(path)
-    assert not path.exists()
+    monkeypatch.setattr(locks, "still_there", replaced)
+    with pytest.raises(KeyboardInterrupt), locked(path, "it"):
+        pass
+    assert path.read_text() == "of another"

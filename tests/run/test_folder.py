@@ -278,3 +278,14 @@ def test_a_stored_run_asks_for_no_download_by_itself(finished, shapes, tmp_path)
     assert not json.loads((folder / "config.json").read_text())["download"]
     run_fit(configured(shapes, download=True), folder, resume=True)
     assert json.loads((folder / "config.json").read_text())["download"]
+
+
+def test_a_damaged_artefact_of_a_run_can_be_made_anew_as_it_says(finished, shapes, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    whole = {path: path.read_bytes() for path in (folder / "artefact").iterdir()}
+    (folder / "artefact" / "artefact.json").write_bytes(b"{")
+    with pytest.raises(ReprogramError, match=r"remove the folder '.*artefact' and resume again"):
+        run_fit(configured(shapes), folder, resume=True)
+    shutil.rmtree(folder / "artefact")
+    run_fit(configured(shapes), folder, resume=True)
+    assert whole == {path: path.read_bytes() for path in whole}

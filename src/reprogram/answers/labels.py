@@ -237,7 +237,8 @@ class LabelSets:
 def _numbers(labels: Sequence[str], numbered: bool) -> dict[str, int]:
     """The number of each label by its name and, if wanted, by the number itself where that is no label's name.
 
-    Of several labels of one name, the name means the first.
+    Of several labels of one name, the name means the first. Blanks around a name may be missing, as readers drop them.
     """
     names = {label: number for number, label in reversed(list(enumerate(labels)))}
+    names = {label.strip(): number for label, number in reversed(names.items())} | names
     return {str(number): number for number in range(len(labels))} | names if numbered else names

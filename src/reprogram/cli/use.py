@@ -39,6 +39,7 @@ def evaluate(command: EvaluateCommand) -> None:
     name, split = _split_to_measure(command, model, config)
     progress = for_stream()
     skip_bad = command.skip_bad or (config is not None and config.skip_bad)
+    seen = seen_images(run)  # now, so that a damaged list costs no pass over the images
     evaluation = evaluate_split(
         model,
         split,
@@ -56,7 +57,7 @@ def evaluate(command: EvaluateCommand) -> None:
     progress.say(f"expected calibration error: {evaluation.calibration_error():.3f}")
     for text in evaluation.skipped[:5]:
         progress.say(f"note: skipped: {text}")
-    if trained_on := split.count_among(seen_images(run)):
+    if trained_on := split.count_among(seen):
         progress.say(
             f"note: {trained_on} of {len(split)} images were used in training or to select the epoch, so this accuracy is "
             "not that of new images"

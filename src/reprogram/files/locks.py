@@ -52,11 +52,15 @@ def locked(
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove a lock file, or a file that is locked while it is written, if its process has ended without doing so."""
-    with suppress(OSError):  # not there, or another process was faster
+    """Remove a lock file, or a file that is locked while it is written, if its process has ended without doing so.
+
+    Where there are no locks, nobody can tell, and it stays.
+    """
+    with suppress(OSError):  # not there, or held, or another process was faster
         descriptor = os.open(path, os.O_RDWR)
         try:
-            if not held_by_another(descriptor) and still_there(descriptor, path):
+            _take(descriptor)
+            if still_there(descriptor, path):
                 path.unlink()
         finally:
             os.close(descriptor)
@@ -74,8 +78,8 @@ def _acquire(path: Path, what: str, remedy: str, wait: float, on_wait: Callable[
                 return descriptor
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() if held else ""
         except BaseException:
-            if not held:
-                with suppress(OSError):
+            with suppress(OSError):
+                if not held and still_there(descriptor, path):
                     path.unlink()  # ours, and no room to say so
             os.close(descriptor)
             raise

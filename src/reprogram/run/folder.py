@@ -204,7 +204,7 @@ def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig
         raise ReprogramError(f"{str(folder)!r} already holds a run; add --resume to continue it, or choose another --out")
     stored, given = _stored(folder)
     settle_folder(folder / "artefact")
-    if (folder / "artefact").is_dir() and read_description(folder / "artefact").get("updates"):
+    if (folder / "artefact").is_dir() and _updates(folder):
         raise ReprogramError(
             f"the model in {str(folder)!r} was changed by reprogram update, which training on would undo; start a new run"
         )
@@ -219,6 +219,18 @@ def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig
     stored["download"] = config.download  # what a folder says asks for no network; what is said now does
     longer = {"epochs": config.epochs} if "epochs" in config.given else {}
     return FitConfig.read(stored | longer), given | longer
+
+
+def _updates(folder: Path) -> Any:
+    """What was done to the model of a run since it was trained."""
+    try:
+        return read_description(folder / "artefact").get("updates")
+    except ReprogramError as error:
+        reason = str(error).rpartition("; ")[0]
+        raise ReprogramError(
+            f"{reason}; remove the folder {str(folder / 'artefact')!r} and resume again, which makes it as it was trained "
+            "(what reprogram update did to it is lost), or take it from a backup"
+        ) from None
 
 
 def summary(result: FitResult, data: DataSet) -> dict[str, Any]:

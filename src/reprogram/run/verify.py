@@ -1,6 +1,7 @@
 """Whether what was written is still as it was written: run folders, artefacts, mappings, shards, checkpoints, caches."""
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +23,13 @@ from reprogram.files import (
     sha256,
 )
 from reprogram.files.foreign import expanded
+from reprogram.files.reading import AGAIN
 from reprogram.files.seals import KEY
 from reprogram.mappings.artefact import FILES, artefact_folder, described_mapping, fill_mapping, read_artefact
 from reprogram.run.folder import SEEN, read_seen, stored_config
 from reprogram.training.checkpoint import Record, read_checkpoint
 
 _CACHED = re.compile(r"[0-9a-f]{40}\.(npy|json)")
-_CONTINUE = "continue the run with reprogram fit --resume --out, or take it from a backup"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ def verify(path: str | Path) -> list[Checked]:
             f"{str(place)!r} holds nothing that reprogram writes and can check; give a run, a mapping, shards or a cache"
         )
     return found
+
+
+def _continue(folder: Path) -> str:
+    """What to do about a part of a run that its checkpoint can make again."""
+    return f"continue the run with reprogram fit --resume --out {shlex.quote(str(folder))}, or take it from a backup"
 
 
 def _check(path: Path, what: str, look: Callable[..., Any], *given: Any) -> Checked:
@@ -111,7 +117,7 @@ def _of_artefact(folder: Path) -> Iterator[Checked]:
     yield _check(folder, "artefact", look)
     for content in contents:
         digest = content["files"].get(FILES[2])
-        yield _check(folder / FILES[2], "table of labels", _digest, folder / FILES[2], digest)
+        yield _check(folder / FILES[2], "table of labels", _digest, folder / FILES[2], digest, AGAIN)
 
 
 def _of_run(folder: Path) -> Iterator[Checked]:
@@ -130,15 +136,18 @@ def _of_run(folder: Path) -> Iterator[Checked]:
     if artefact.is_dir():
         yield from _of_artefact(artefact)
     elif result.exists():
-        yield Checked(artefact, "artefact", f"{str(artefact)!r} is missing; {_CONTINUE}")
+        yield Checked(artefact, "artefact", f"{str(artefact)!r} is missing; {_continue(folder)}")
     if result.exists():
-        yield _check(result, "result", _result, folder)
+        told = _check(result, "result", _result, folder)
+        yield told
+        if told.problem is None:
+            yield _check(folder / "predictions.csv", "predictions", _predictions, folder)
     elif artefact.is_dir():
-        yield Checked(result, "result", f"{str(result)!r} is missing; {_CONTINUE}")
+        yield Checked(result, "result", f"{str(result)!r} is missing; {_continue(folder)}")
 
 
 def _fact(path: Path) -> None:
-    read_sealed(path, "file", remedy=_CONTINUE)
+    read_sealed(path, "file", remedy=_continue(path.parent))
 
 
 def _tensors(path: Path) -> None:
@@ -148,9 +157,11 @@ def _tensors(path: Path) -> None:
 def _metrics(path: Path) -> None:
     text = read_bytes(path, "file").decode("utf-8", "surrogateescape")
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        record = parse_sealed(line, f"line {number} of {str(path)!r}", Record, remedy=_CONTINUE)
+        record = parse_sealed(line, f"line {number} of {str(path)!r}", Record, remedy=_continue(path.parent))
         if record["epoch"] != number:
-            raise ReprogramError(f"line {number} of {str(path)!r} tells of epoch {record['epoch']}; {_CONTINUE}")
+            raise ReprogramError(
+                f"line {number} of {str(path)!r} tells of epoch {record['epoch']}; {_continue(path.parent)}"
+            )
 
 
 class _Result(BaseModel):
@@ -161,23 +172,27 @@ class _Result(BaseModel):
 
 
 def _result(folder: Path) -> None:
-    content = read_sealed(folder / "result.json", "result", _Result, remedy=_CONTINUE)
-    for name, digest in content["files"].items():
-        _digest(folder / Path(name).name, digest)
+    content = read_sealed(folder / "result.json", "result", _Result, remedy=_continue(folder))
     metrics = folder / "metrics.jsonl"
     epochs = read_bytes(metrics, "file").count(b"\n") if metrics.exists() else 0
     if content["epochs"] != epochs:
         raise ReprogramError(
             f"{str(folder / 'result.json')!r} tells of {content['epochs']} epochs and {str(metrics)!r} of {epochs}, so the "
-            f"run was stopped while it went on; {_CONTINUE}"
+            f"run was stopped while it went on; {_continue(folder)}"
         )
 
 
-def _digest(path: Path, expected: Any) -> None:
+def _predictions(folder: Path) -> None:
+    content = read_sealed(folder / "result.json", "result", _Result, remedy=_continue(folder))
+    for name, digest in content["files"].items():
+        _digest(folder / Path(name).name, digest, _continue(folder))
+
+
+def _digest(path: Path, expected: Any, remedy: str) -> None:
     if not path.is_file():
-        raise ReprogramError(f"{str(path)!r} is missing; {_CONTINUE}")
+        raise ReprogramError(f"{str(path)!r} is missing; {remedy}")
     if sha256(path) != expected:
-        raise ReprogramError(f"{str(path)!r} has changed since it was written (its SHA-256 differs); {_CONTINUE}")
+        raise ReprogramError(f"{str(path)!r} has changed since it was written (its SHA-256 differs); {remedy}")
 
 
 def _of_shards(folder: Path) -> Iterator[Checked]:
