@@ -86,10 +86,9 @@ class Bench:
         state = state_of(self.trial)
         problems = mixtures(state, known.before, known.after)
         if trial.manner not in HINDRANCES:
-            died = ended.code < 0 or ended.code in _INTERRUPTED
             if ended.code == 0 and visible(state) == visible(known.after):
                 return problems  # it was over before
-            return problems if died else [*problems, f"exit code {ended.code}: {ended.errors.strip()[-300:]}"]
+            return problems if _killed(ended) else [*problems, f"exit code {ended.code}: {ended.errors.strip()[-300:]}"]
         return problems + self._hindered(trial, ended, state, known)
 
     def _hindered(self, trial: Trial, ended: Ended, state: State, known: Undisturbed) -> list[str]:
@@ -186,6 +185,7 @@ class Bench:
 
 
 def _killed(ended: Ended) -> int:
+    """One if a signal of ours ended it; one that hangs or crashes ends by another."""
     return int(ended.code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, *_INTERRUPTED))
 
 

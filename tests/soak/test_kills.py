@@ -2,10 +2,11 @@
 
 import random
 import shutil
+import signal
 
 import pytest
 
-from soak.faults import Call, build_library, scratch
+from soak.faults import Call, Ended, build_library, scratch
 from soak.kills import Bench
 from soak.trials import KILLS, Report, Supply, Trial, chosen_calls, plan
 from soak.verbs import SCENARIOS, differences, mixtures
@@ -124,3 +125,11 @@ def test_the_table_counts_what_was_survived(bench):
     assert report.kills == 1
     assert report.table() == [["predict", "0", "1 of 1", "-", "-"]]
     assert report.failed == []
+
+
+@pytest.mark.parametrize("code", [-signal.SIGSEGV, -signal.SIGALRM])
+def test_a_crash_or_a_hang_after_a_signal_is_no_kill(bench, code):
+    trial = Trial("predict", "SIGTERM", share=0.4)
+    known = bench.undisturbed(SCENARIOS["predict"])
+    assert bench._judge(trial, Ended(code, "", "", 1.0), known) == [f"exit code {code}: "]
+    assert bench._judge(trial, Ended(143, "", "", 1.0), known) == []
