@@ -189,3 +189,12 @@ def test_mistakes(frozen, data, tmp_path):
         with pytest.raises(ReprogramError, match=message):
             write_logits(resized(frozen), data, tmp_path / folder, **options)
     assert not (tmp_path / "new").exists()
+
+
+def test_classes_with_blanks_around_their_names_are_read_back(frozen, tmp_path):
+    from conftest import draw_folder
+
+    folder = draw_folder(tmp_path / "set", per_class=6)
+    (folder / "disc").rename(folder / "  disc ")
+    write_logits(resized(frozen), load_data(str(folder)), tmp_path / "s")
+    assert fit_files(tmp_path / "s", "blm").mapping.classes == ("  disc ", "square", "stripes")

@@ -168,10 +168,14 @@ def test_new_files_and_folders_have_the_modes_that_the_user_wants(tmp_path):
     assert modes == {"a.json": 0o640, "b.safetensors": 0o640, "c": 0o750}
 
 
-def test_a_long_name_can_be_written(tmp_path):
-    path = tmp_path / ("n" * 250)
-    write_text(path, "x")
-    assert names(tmp_path) == [path.name]
+@pytest.mark.parametrize("name", ["n" * 255, "猫" * 85, "🐈" * 63])
+def test_the_longest_names_can_be_written(tmp_path, monkeypatch, name):
+    write_text(tmp_path / "a" / name, "x")
+    assert names(tmp_path / "a") == [name]
+    for exchange in (writing._exchange, lambda one, other: False):
+        monkeypatch.setattr(writing, "_exchange", exchange)
+        write_folder(tmp_path / "b" / name, lambda fresh: (fresh / "x").touch())
+        assert names(tmp_path / "b") == [name]
 
 
 def test_everything_is_brought_to_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):

@@ -121,4 +121,4 @@ def test_the_command_tells_and_its_exit_code_too(place):
     assert done.returncode == 2
     assert done.stdout.count("BAD") == 2
     assert done.stderr.startswith("reprogram: ")
-    assert done.stderr.endswith("(2 of 9 cannot be used; see above)\n")
+    assert done.stderr.endswith("(2 of 10 cannot be used; see above)\n")

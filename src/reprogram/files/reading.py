@@ -2,7 +2,7 @@
 
 import json
 import math
-import stat
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from reprogram.errors import ReprogramError, first_line
+from reprogram.files.foreign import opened
 from reprogram.files.seals import HEADER, KEY, is_sealed, tensor_digest
 
 if TYPE_CHECKING:  # so that files can be looked for before torch is imported
@@ -18,26 +19,20 @@ if TYPE_CHECKING:  # so that files can be looked for before torch is imported
 Schema = TypeVar("Schema", bound=BaseModel)
 MOST_BYTES = 64 * 2**20  # of a file that is read as one text: a million labels with their names are half of that
 _DEEPEST = 64
+_LONGEST_HEADER = 16 * 2**20  # bytes: the descriptions of some hundred tensors, and a hundred thousand epochs
 AGAIN = "take it from a backup, or make it again"
 
 
 def read_bytes(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
     """The content of a regular file of a bounded size, or one sentence."""
-    try:
-        facts = path.stat()
-        if not stat.S_ISREG(facts.st_mode):
-            raise ReprogramError(f"{what} {str(path)!r} is no regular file, but a file is expected; check the path")
-        if facts.st_size > most:
+    with opened(path, what, "check the path") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
             raise ReprogramError(
-                f"{what} {str(path)!r} has {facts.st_size:,} bytes, but at most {most:,} are read; check which file it is"
+                f"{what} {str(path)!r} has {size:,} bytes, but at most {most:,} are read; check which file it is"
             )
-        with path.open("rb") as file:
-            content = file.read(facts.st_size + 1)
-    except FileNotFoundError:
-        raise ReprogramError(f"{what} {str(path)!r} does not exist; check the path") from None
-    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
-        raise ReprogramError(f"{what} {str(path)!r} cannot be read ({first_line(error)}); check the path") from None
-    if len(content) > facts.st_size:
+        content = file.read(size + 1)
+    if len(content) > size:
         raise ReprogramError(f"{what} {str(path)!r} grew while it was read; wait until it is written")
     return content
 
@@ -122,15 +117,17 @@ def read_tensors(path: Path, what: str, *, remedy: str = AGAIN) -> "tuple[dict[s
 
 def tensors_with_digest(path: Path, what: str, *, remedy: str = AGAIN) -> "tuple[dict[str, Tensor], Any, str]":
     """The same, and the SHA-256, by which other files can name this one."""
-    content = read_bytes(path, what, most=2**40)
     name = f"{what} {str(path)!r}"
     try:
         from safetensors.torch import load
 
+        _check_extent(path, what)
+        content = read_bytes(path, what, most=2**40)
         size = int.from_bytes(content[:8], "little")
-        described = json.loads(content[8 : 8 + size])
-        digest, _, text = described["__metadata__"][HEADER].partition(" ")
+        digest, _, text = json.loads(content[8 : 8 + size])["__metadata__"][HEADER].partition(" ")
         tensors = load(content)
+    except ReprogramError:
+        raise
     except Exception as error:  # a file of another kind fails in many ways, all meaning the same to the caller
         raise ReprogramError(f"{name} is damaged or of another kind ({type(error).__name__}); {remedy}") from None
     if tensor_digest(tensors, text) != digest:
@@ -139,6 +136,18 @@ def tensors_with_digest(path: Path, what: str, *, remedy: str = AGAIN) -> "tuple
         if (tensor.is_floating_point() or tensor.is_complex()) and not bool(tensor.isfinite().all()):
             raise ReprogramError(f"the tensor {key!r} of {name} holds NaN or infinity; {remedy}")
     return tensors, parse_json(text, f"the header of {name} is not readable", remedy), digest
+
+
+def _check_extent(path: Path, what: str) -> None:
+    """Raise unless a safetensors file has a header of a bounded size and is as long as that says, before it is all read."""
+    with opened(path, what, AGAIN) as file:
+        size = int.from_bytes(file.read(8), "little")
+        if not 2 <= size <= _LONGEST_HEADER:
+            raise ValueError(f"a header of {size} bytes")
+        described = json.loads(file.read(size))
+        ends = [entry["data_offsets"][1] for key, entry in described.items() if key != "__metadata__"]
+        if os.fstat(file.fileno()).st_size != 8 + size + max(ends, default=0):
+            raise ValueError("another length than its header says")
 
 
 def fitting(

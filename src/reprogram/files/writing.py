@@ -6,6 +6,7 @@ process had begun is removed by the next one that writes there.
 
 import ctypes
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -27,7 +28,7 @@ if TYPE_CHECKING:  # so that files can be looked for before torch is imported
 _FOLDER_PREFIX = ".unfinished-"
 _REPLACED_PREFIX = ".replaced-"
 _PATIENCE = 60.0  # seconds to wait for another process that is saving to the same place
-_STEM = 80  # letters of a file's name that its temporary name repeats: names are limited to 255 bytes
+_ROOM = 200  # bytes of a name that can be repeated in a longer one: names are limited to 255
 
 
 def cache_folder() -> Path:
@@ -103,7 +104,7 @@ def write_folder(path: Path, fill: Callable[[Path], None], check: Callable[[], o
         _settle(path)
         if check is not None:
             check()
-        fresh = path.with_name(f"{_FOLDER_PREFIX}{secrets.token_hex(4)}-{path.name}")
+        fresh = path.with_name(f"{_FOLDER_PREFIX}{secrets.token_hex(4)}-{_short(path.name)}")
         fresh.mkdir()
         try:
             fill(fresh)
@@ -199,7 +200,13 @@ def sync_folder(folder: Path) -> None:
 
 def _stem(path: Path) -> str:
     """How the temporary names of a file begin."""
-    return f".{path.name[:_STEM]}-"
+    return f".{_short(path.name)}-"
+
+
+def _short(name: str) -> str:
+    """A name for use within longer ones: itself, or its digest if there would be no room."""
+    content = os.fsencode(name)
+    return name if len(content) <= _ROOM else hashlib.sha256(content).hexdigest()
 
 
 def _escaped(name: str) -> str:
@@ -218,7 +225,7 @@ def _new_temporary(folder: Path, stem: str) -> tuple[Path, int]:
 
 
 def _lock(path: Path) -> Path:
-    return path.with_name(f".{path.name[:_STEM]}.lock")
+    return path.with_name(f".{_short(path.name)}.lock")
 
 
 def _saving(path: Path, wait: float) -> AbstractContextManager[None]:
@@ -228,11 +235,11 @@ def _saving(path: Path, wait: float) -> AbstractContextManager[None]:
 
 def _unfinished(path: Path) -> Iterator[Path]:
     """What was begun for this folder and for no other, whose name may begin or end alike."""
-    return path.parent.glob(f"{_FOLDER_PREFIX}{'[0-9a-f]' * 8}-{_escaped(path.name)}")
+    return path.parent.glob(f"{_FOLDER_PREFIX}{'[0-9a-f]' * 8}-{_escaped(_short(path.name))}")
 
 
 def _replaced(path: Path) -> Path:
-    return path.with_name(f"{_REPLACED_PREFIX}{path.name}")
+    return path.with_name(f"{_REPLACED_PREFIX}{_short(path.name)}")
 
 
 def _settle(path: Path) -> None:
