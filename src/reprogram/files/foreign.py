@@ -19,14 +19,18 @@ LARGEST_LIST = 64 * MIB
 
 def expanded(text: str | Path, what: str = "path") -> Path:
     """A path as somebody wrote it: `~` is the user's own folder, and what can be no path is said to be none."""
-    if "\0" in str(text):
-        raise ReprogramError(f"{what} {shown(str(text))} holds a zero byte, which no path can; check the path")
+    _check_zero(text, what)
     try:
         return Path(text).expanduser()
     except RuntimeError:
         raise ReprogramError(
             f"{what} {shown(str(text))} begins with ~ and a user that is not known here; write the whole path"
         ) from None
+
+
+def _check_zero(text: str | Path, what: str) -> None:
+    if "\0" in str(text):
+        raise ReprogramError(f"{what} {shown(str(text))} holds a zero byte, which no path can; check the path")
 
 
 def is_file(path: str | Path) -> bool:
@@ -65,6 +69,7 @@ def opened(path: Path, what: str, remedy: str) -> Iterator[BinaryIO]:
         ReprogramError: there is no such file, it is a pipe, socket, device or folder, or it cannot be read, also by what
             the block does with it.
     """
+    _check_zero(path, what)
     try:
         # looked at before it is opened, because opening a device can do something; and after, because it may be another one
         if stat.S_ISREG(path.stat().st_mode):
