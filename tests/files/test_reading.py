@@ -102,7 +102,7 @@ def test_reading_what_is_not_there_or_not_right(tmp_path):
     for read in (read_json, read_sealed, read_tensors):
         with pytest.raises(ReprogramError, match="thing"):
             read(tmp_path / "bad", "thing")
-    with pytest.raises(ReprogramError, match="is no plain file|is a folder"):
+    with pytest.raises(ReprogramError, match=r"is no plain file|is a folder"):
         read_bytes(tmp_path, "thing")
     with pytest.raises(ReprogramError, match="holds a zero byte"):
         read_bytes(tmp_path / "a\0b", "thing")
@@ -110,7 +110,7 @@ def test_reading_what_is_not_there_or_not_right(tmp_path):
 
 def test_a_pipe_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ReprogramError, match="is no plain file|is a folder"):
+    with pytest.raises(ReprogramError, match=r"is no plain file|is a folder"):
         read_json(tmp_path / "pipe", "thing")
 
 
