@@ -5,7 +5,9 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-_SHOWN = 80  # letters of a value that stand in a sentence
+_VALUE = 80  # letters of a value that stand in a sentence
+_SHOWN = 200  # and of a text: most paths are shorter
+_END = 60  # of them from its end, which says most of a path
 _COMPARED = 100  # letters of the longest word for which a near one is looked for
 _LISTED = 60  # words of a table that stand in a sentence
 
@@ -82,13 +84,17 @@ def first_line(error: BaseException) -> str:
 def shown(value: object) -> str:
     r"""A value as Python writes it, on one line, and not all of a long one.
 
-    >>> shown("two\nlines"), shown("a" * 5000)
-    ("'two\\nlines'", "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ...")
+    >>> shown("two\nlines"), len(shown("a" * 5000))
+    ("'two\\nlines'", 207)
     """
-    if isinstance(value, (str, bytes)):
-        value = value[: _SHOWN + 1]  # so that no long text is escaped only to be cut
+    if isinstance(value, str):
+        if len(value) > _SHOWN:  # before it is escaped, which takes long for a long one
+            value = f"{value[: _SHOWN - _END]} ... {value[-_END:]}"
+        most = 2 * _SHOWN
+    else:
+        value, most = value[:_SHOWN] if isinstance(value, bytes) else value, _VALUE
     text = repr(value).replace("\n", " ")
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."
+    return text if len(text) <= most else f"{text[: most - 4]} ..."
 
 
 def short(word: str) -> str:

@@ -85,7 +85,7 @@ class Settings(pydantic.BaseModel):
             value = getattr(self, name)
             if isinstance(value, int) and abs(value) > _LARGEST:
                 raise ReprogramError(
-                    f"{spelling()(name, value)} was given, but a number of at most {_LARGEST} is expected; change that value"
+                    f"{spelling()(name, value)} was given, but an integer below 2^63 is expected; change that value"
                 )
         return self
 

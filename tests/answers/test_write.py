@@ -119,10 +119,13 @@ def test_a_kill_before_the_first_shard_is_whole_can_be_continued(frozen, data, t
 def test_a_damaged_shard_is_not_fitted(frozen, data, tmp_path):
     write_logits(resized(frozen), data, tmp_path / "s")
     path = tmp_path / "s" / "train-00000.npz"
+    fitted = fit_files(tmp_path / "s", "blm")
     columns = dict(np.load(path))
     np.savez(path, **{**columns, "logits": columns["logits"] + 1})  # a sound archive with other numbers
     with pytest.raises(ReprogramError, match=r"train-00000.npz' is not as it was written"):
         fit_files(tmp_path / "s", "blm")
+    with pytest.raises(ReprogramError, match=r"train-00000.npz' is not as it was written"):
+        list(fitted.predict_files(path))
     manifest = tmp_path / "s" / "manifest.json"
     whole = manifest.read_text()
     shards = sealed.content(manifest)["shards"]

@@ -18,7 +18,7 @@ from conftest import draw_folder
 from reprogram.cli import fit as cli_fit
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import run_fit
-from sealed import without_times
+from sealed import content, without_times
 
 
 def test_fit_fills_the_run_folder(run):
@@ -50,8 +50,8 @@ def test_without_a_program_the_fit_is_one_pass(shapes, tmp_path):
 def test_a_config_file_gives_defaults_and_flags_go_before_it(run, tmp_path):
     folder, _ = run
     here("fit", "--config", folder / "config.json", "--epochs", 1, "--mapping", "rlm", "--out", tmp_path / "run")
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    expected = json.loads((folder / "config.json").read_text())
+    config = content(tmp_path / "run" / "config.json")
+    expected = content(folder / "config.json")
     for name in ("smoothing", "refresh", "folds"):  # of blm, which was replaced
         del expected[name]
     changed = {"epochs": 1, "mapping": "rlm"}

@@ -13,7 +13,7 @@ from conftest import draw_folder
 from reprogram.cli.commands import COMMANDS
 from tiny_onnx import onnx_of_means
 
-WORDS = {"run", "images", "files", "artefact", "pattern", "name"}  # positional in all commands that have them
+WORDS = {"run", "images", "files", "artefact", "pattern", "name", "path"}  # positional in all commands that have them
 
 
 def plain(text):
@@ -68,13 +68,16 @@ MISTAKES = {
     "a switch with a value": (["fit", "--resume=yes"], ["--resume takes no value", "'yes'"]),
     "no epochs": (["fit", "--epochs", "0"], ["--epochs 0", "greater than or equal to 1"]),
     "a batch beyond all bounds": (["fit", "--batch-size", "9223372036854775808"], ["--batch-size", "less than or equal"]),
-    "a seed beyond all bounds": (["fit", "--seed", "9223372036854775808"], ["--seed 9223372036854775808", "below 2^63"]),
+    "a seed beyond all bounds": (["fit", "--seed", "9223372036854775808"], ["--seed 9223372036854775808", "less than"]),
     "shots beyond all bounds": (["fit", "--shots", "9223372036854775808"], ["--shots 9223372036854775808", "below 2^63"]),
     "an option beyond all bounds": (["fit", "--top-k", "9223372036854775808"], ["--top-k 9", "below 2^63"]),
     "a row beyond all bounds": (["map", "x.npz", "--seed", "9223372036854775808"], ["--seed 9", "below 2^63"]),
-    "a number without end": (["fit", "--seed", "9" * 5000], ["--seed 9", "integer"]),
+    "a number without end": (["fit", "--seed", "9" * 5000], ["--seed ", "9999", "integer"]),
     "a config beyond all bounds": (["fit", "--config", "{beyond}"], ["--split-seed 9", "below 2^63"]),
-    "a canvas for no memory": (["fit", *SMALL[:3], "--canvas", "4611686018427387904"], ["not enough memory", "--canvas"]),
+    "a canvas for no memory": (
+        ["fit", *SMALL[:3], "--canvas", "4611686018427387904"],
+        ["equal to 8192", "--canvas"],
+    ),
     "negative smoothing": (["fit", "--smoothing", "-1"], ["--smoothing -1", "greater than or equal to 0"]),
     "smoothing NaN": (["fit", "--smoothing", "nan"], ["--smoothing nan", "finite"]),
     "top ratio zero": (
@@ -111,7 +114,10 @@ MISTAKES = {
     "resume what": (["fit", "--resume"], ["--out"]),
     "resume a typo": (["fit", "--resume", "--out", "typo"], ["'typo'", "no run to resume"]),
     "resume with a config": (["fit", "--resume", "--out", "{run}", "--config", "{bad_config}"], ["no --config"]),
-    "resume a run without settings": (["fit", "--resume", "--out", "{listed}"], ["table of settings"]),
+    "resume a run without settings": (
+        ["fit", "--resume", "--out", "{listed}"],
+        ["carries no SHA-256"],
+    ),
     "unused setting": (["fit", "--mapping", "rlm", "--top-ratio", "all", *SMALL], ["'rlm'", "top_ratio", "blm+"]),
     "folder under a file": (["fit", "--out", "{bad_config}/x", *SMALL], ["bad.json", "check the path"]),
     "empty split": (["fit", "--data", "{empty_test}", *SMALL], ["holds no image"]),

@@ -25,6 +25,13 @@ def made(tmp_path_factory):
     return root
 
 
+@pytest.fixture(scope="module")
+def other_run(made, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("other") / "run"
+    here("fit", made / "set", *SMALL, "--epochs", 2, "--mapping", "auto", "--seed", 3, "--out", folder)
+    return folder
+
+
 @pytest.fixture
 def place(made, tmp_path):
     return shutil.copytree(made, tmp_path / "made")
@@ -84,6 +91,20 @@ def test_a_result_of_fewer_epochs_than_the_run_has_now_is_noticed(place):
     assert ["tells of 2 epochs" in text and "of 3, so the run was stopped" in text for text in problems(run)] == [True]
 
 
+@pytest.mark.parametrize(
+    "name", ["artefact", "checkpoint", "metrics.jsonl", "config.json", "predictions.csv", "result.json"]
+)
+def test_a_part_of_another_run_is_noticed(place, other_run, name):
+    """Each part is whole and sealed, and still it does not belong there."""
+    run = place / "runs" / "one"
+    assert problems(run) == []
+    for part in (run / name,):
+        shutil.rmtree(part) if part.is_dir() else part.unlink()
+    source = other_run / name
+    shutil.copytree(source, run / name) if source.is_dir() else shutil.copy(source, run / name)
+    assert problems(run)
+
+
 def test_files_of_two_runs_do_not_fit_together(place):
     mapping, other = place / "mapping", place / "runs" / "one" / "artefact"
     shutil.copy(other / "artefact.safetensors", mapping)
@@ -119,6 +140,6 @@ def test_the_command_tells_and_its_exit_code_too(place):
     (place / "runs" / "one" / "predictions.csv").write_text("")
     done = here("verify", place / "runs" / "one", check=False)
     assert done.returncode == 2
-    assert done.stdout.count("BAD") == 2
+    assert done.stdout.count("BAD") == 3
     assert done.stderr.startswith("reprogram: ")
-    assert done.stderr.endswith("(2 of 10 cannot be used; see above)\n")
+    assert done.stderr.endswith("(3 of 11 cannot be used; see above)\n")

@@ -178,8 +178,6 @@ def _text(path: Path, row: int, value: Any, what: str) -> str:
         value = value.item()
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    if isinstance(value, bytes):
-        raise ReprogramError(f"label {value!r} is bytes, but text or numbers are expected; decode the labels as UTF-8 first")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     problem = ""

@@ -1,13 +1,13 @@
 """What stands beside shards that `reprogram logits` wrote: which model, which images, which labels, which files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from reprogram.errors import ReprogramError
-from reprogram.files import read_json, read_sealed
+from reprogram.files import read_json, read_sealed, sha256
 
 MANIFEST = "manifest.json"
 KIND = "reprogram logits"
@@ -44,6 +44,15 @@ def read_manifest(folder: Path, remedy: str = _REMEDY) -> dict[str, Any] | None:
     if content.get("format") != FORMAT:
         raise ReprogramError(f"manifest {str(file)!r} is not of format {FORMAT}, which this version reads; {remedy}")
     return read_sealed(file, "manifest", _Manifest, remedy=remedy)
+
+
+def check_shard(path: Path, checksums: Mapping[str, str]) -> None:
+    """Raise if a shard differs from what a manifest says of it."""
+    if path.name in checksums and sha256(path) != checksums[path.name]:
+        raise ReprogramError(
+            f"shard {str(path)!r} is not as it was written (its checksum differs from the manifest's); write it again with "
+            "the same reprogram logits command"
+        )
 
 
 def manifest_beside(paths: Sequence[Path]) -> dict[str, Any] | None:

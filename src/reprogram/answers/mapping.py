@@ -11,6 +11,7 @@ from torch import Tensor
 
 from reprogram.answers.block import Block, make_block
 from reprogram.answers.labels import LabelSets, Rows
+from reprogram.answers.manifest import check_shard, read_manifest
 from reprogram.answers.shards import Files, find_shards, read_blocks
 from reprogram.errors import ReprogramError
 from reprogram.mappings.artefact import check_new, load_mapping, save_mapping
@@ -122,6 +123,8 @@ class AnswerMapping:
     def predict_files(self, files: Files) -> Iterator[ClassifiedBlock]:
         """Classify the rows of shards, block after block; they need no labels."""
         for path in find_shards(files):
+            manifest = read_manifest(path.parent) or {"shards": {}}
+            check_shard(path, {name: facts["sha256"] for name, facts in manifest["shards"].items()})
             for block in read_blocks(path):
                 yield self.predict_block(block)
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reprogram.answers.holdout import test_rows
+from reprogram.answers.manifest import check_shard
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import read_blocks
 from reprogram.errors import ReprogramError
-from reprogram.files import sha256
 from reprogram.progress import Progress, Sized
 
 
@@ -94,11 +94,7 @@ def survey_shards(
 
 def survey_shard(checksums: Mapping[str, str], path: Path) -> Survey:
     """Look at one shard: labels, form and vocabulary, without the logits."""
-    if path.name in checksums and sha256(path) != checksums[path.name]:
-        raise ReprogramError(
-            f"shard {str(path)!r} is not as it was written (its checksum differs from the manifest's); write it again with "
-            "the same reprogram logits command"
-        )
+    check_shard(path, checksums)
     survey = Survey(path)
     for block in read_blocks(path, logits=False):
         survey.rows += block.rows

@@ -84,8 +84,10 @@ def write_file(path: Path, write: Callable[[Path], Any]) -> None:
         os.fsync(descriptor)
         temporary.replace(path)
         sync_folder(path.parent)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)  # what the user knows, and where the room is missing
         raise
     finally:
         os.close(descriptor)

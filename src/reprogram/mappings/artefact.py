@@ -154,7 +154,7 @@ def artefact_folder(folder: Path) -> Path:
     settle_folder(folder / "artefact")
     if (folder / "artefact").is_dir():
         return folder / "artefact"
-    if (folder / "checkpoint").is_dir():
+    if (folder / "checkpoint").is_dir() or (folder / "config.json").is_file():
         raise ReprogramError(
             f"the run in {str(folder)!r} is not finished; continue it with: reprogram fit --resume --out {folder}"
         )

@@ -24,10 +24,18 @@ from reprogram.files import (
 )
 from reprogram.files.foreign import expanded
 from reprogram.files.reading import AGAIN
-from reprogram.files.seals import KEY
-from reprogram.mappings.artefact import FILES, artefact_folder, described_mapping, fill_mapping, read_artefact
+from reprogram.files.seals import KEY, tensor_digest
+from reprogram.mappings.artefact import (
+    FILES,
+    artefact_folder,
+    described_mapping,
+    fill_mapping,
+    read_artefact,
+    read_description,
+)
 from reprogram.run.folder import SEEN, read_seen, stored_config
-from reprogram.training.checkpoint import Record, read_checkpoint
+from reprogram.text import finite
+from reprogram.training.checkpoint import Record, part, read_checkpoint
 
 _CACHED = re.compile(r"[0-9a-f]{40}\.(npy|json)")
 
@@ -137,6 +145,8 @@ def _of_run(folder: Path) -> Iterator[Checked]:
         yield from _of_artefact(artefact)
     elif result.exists():
         yield Checked(artefact, "artefact", f"{str(artefact)!r} is missing; {_continue(folder)}")
+    if artefact.is_dir() and checkpoint.exists():
+        yield _check(folder, "parts together", _together, folder, checkpoint)
     if result.exists():
         told = _check(result, "result", _result, folder)
         yield told
@@ -144,6 +154,30 @@ def _of_run(folder: Path) -> Iterator[Checked]:
             yield _check(folder / "predictions.csv", "predictions", _predictions, folder)
     elif artefact.is_dir():
         yield Checked(result, "result", f"{str(result)!r} is missing; {_continue(folder)}")
+
+
+def _together(folder: Path, checkpoint: Path) -> None:
+    """The epochs are those of the checkpoint, and the model is the one that was chosen there, unless it was updated."""
+    tensors, header = read_checkpoint(checkpoint)
+    text = read_bytes(folder / "metrics.jsonl", "file").decode("utf-8", "surrogateescape")
+    described = read_description(folder / "artefact")
+    epochs = [parse_sealed(f"{line}\n", "line", remedy=_continue(folder)) for line in text.splitlines()]
+    chosen = tensor_digest(part(tensors, "selected"), "null")
+    settings = stored_config(folder).training().model_dump(mode="json", exclude={"epochs"})
+    differing = [
+        name
+        for name, differs in (
+            ("metrics.jsonl", epochs != finite(header["records"])),
+            ("artefact", not described.get("updates") and described["files"].get(FILES[1]) != chosen),
+            ("config.json", settings.items() - header["origin"]["settings"].items()),
+        )
+        if differs
+    ]
+    if differing:
+        raise ReprogramError(
+            f"{str(folder / differing[0])!r} is of another run than the checkpoint, or the run was stopped on its way; "
+            f"{_continue(folder)}"
+        )
 
 
 def _fact(path: Path) -> None:
