@@ -128,4 +128,4 @@ def test_hostile_names_and_values_are_shown_in_part():
         with pytest.raises(ReprogramError) as caught:
             Kettle.read(values)
         assert "\n" not in str(caught.value)
-        assert len(str(caught.value)) < 300
+        assert len(str(caught.value)) < 500
