@@ -1,6 +1,7 @@
 """`reprogram fit`: its run folder, its defaults, and going on after a kill."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -13,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from command import SMALL, here
+from command import SMALL, here, reprogram
 from conftest import draw_folder
 from reprogram.cli import fit as cli_fit
 from reprogram.run.config import FitConfig
@@ -133,6 +134,22 @@ def test_a_killed_fit_resumes_to_the_bit(shapes, tmp_path, mapping):
         assert expected.keys() == found.keys()
         assert all(torch.equal(expected[key], found[key]) for key in expected)
     assert (tmp_path / "cut" / "predictions.csv").read_text() == (tmp_path / "whole" / "predictions.csv").read_text()
+
+
+def test_a_cache_that_is_cut_under_a_run_ends_it_with_a_word_and_resume_decodes_again(shapes, tmp_path):
+    arguments = ("fit", "--data", shapes, "--mapping", "blm", "--epochs", 12, *SMALL, "--out", tmp_path / "run")
+    environment = {**os.environ, "REPROGRAM_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "reprogram", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.002)
+    for path in (tmp_path / "cache").glob("*.npy"):
+        os.truncate(path, 100)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGBUS
+    assert "Bus error" in told
+    reprogram("fit", "--resume", "--out", tmp_path / "run", env=environment)
 
 
 def test_ctrl_c_leaves_a_resumable_run_and_says_how(shapes, tmp_path):

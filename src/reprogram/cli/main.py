@@ -1,9 +1,11 @@
 """`reprogram <verb>`: finds the command, checks what was given, and only then imports what carries it out."""
 
+import faulthandler
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 
 from reprogram.cli.outside import Signals, outlets
 from reprogram.errors import EvidenceWarning, ReprogramError, unknown
@@ -24,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Signals(own=arguments is None) as signals, outlets() as out:
         warnings.showwarning = _show_warning
         sleep_while_waiting()  # before torch is imported, or it has no effect
+        with suppress(OSError, RuntimeError, ValueError):  # no stream for it
+            faulthandler.enable()  # a cache that another program cuts under us ends the process, but not without a word
         try:
             _dispatch(list(sys.argv[1:] if arguments is None else arguments), signals)
             code = 0
