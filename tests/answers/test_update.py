@@ -1,6 +1,7 @@
 """A mapping that was changed equals one that was fitted so at once: integers exactly, sums to 1e-12."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -71,6 +72,7 @@ def test_adding_equals_one_fit_of_everything_and_forgetting_undoes_it(case, file
     added, change = update_mapping(old, add=files / "new.npz")
     same(added, whole)
     assert added.labels.classes == ("ant", "bee", "cow", "dog")
+    assert len(change.record["add"].pop("sha256")) == 64
     assert change.record == {"add": {"from": f"shard {str(files / 'new.npz')!r}", "samples": 40, "new_classes": ["cow"]}}
     assert change.after == dict(zip(added.labels.classes, whole.samples.tolist(), strict=True))
     assert all(torch.equal(value, before[key]) for key, value in old.mapping.state_dict().items())  # it is another one
@@ -238,3 +240,17 @@ def test_a_class_of_more_digits_than_a_number_has(files, tmp_path):
     np.savez(tmp_path / "a.npz", logits=np.zeros((2, K_SOURCE)), label=["9" * 4000] * 2)
     with pytest.raises(ReprogramError, match=r"class '999.* are of type <i8"):
         update_mapping(AnswerMapping.load(tmp_path / "m"), add=tmp_path / "a.npz")
+
+
+def test_samples_are_not_added_twice(files, tmp_path):
+    """A command that was killed when it had done its work is given again; what was taken out may come back."""
+    once, _ = update_mapping(fitted(files / "old.npz", "blm"), add=files / "new.npz")
+    shutil.copy(files / "new.npz", tmp_path / "by another name.npz")
+    with pytest.raises(ReprogramError, match=r"by another name.npz' was added before, and would count twice"):
+        update_mapping(once, add=tmp_path / "by another name.npz")
+    with pytest.warns(EvidenceWarning, match="cow"):
+        without, _ = update_mapping(once, forget=files / "new.npz")
+    again, _ = update_mapping(without, add=files / "new.npz")
+    assert torch.equal(again.samples, once.samples)
+    with pytest.raises(ReprogramError, match="was added before"):
+        update_mapping(again, add=files / "new.npz")

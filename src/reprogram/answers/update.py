@@ -1,5 +1,6 @@
 """A fitted mapping with samples added or taken out and classes removed: exactly as if it had been fitted so at once."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Table
 from contextlib import nullcontext
@@ -19,6 +20,7 @@ from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
 from reprogram.data.splits import sorted_classes
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
+from reprogram.files import sha256
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.progress import Progress
 from reprogram.statistics.base import Statistics, rearranged
@@ -34,11 +36,13 @@ class Samples:
     Attributes:
         origin: where they come from, for messages and records.
         classes: the classes that they are of, new ones too.
+        digest: of their content, by which they are known when they come again.
         count: the statistics of them all or, given the name of a class, of those of that class.
     """
 
     origin: str
     classes: tuple[str, ...]
+    digest: str
     count: Callable[[Mapping, str | None], Statistics]
 
 
@@ -67,6 +71,7 @@ def change_mapping(
     remove: Sequence[str] = (),
     samples: Samples | None = None,
     keep_order: bool = False,
+    earlier: Sequence[dict[str, Any]] = (),
 ) -> Change:
     """Add samples, then take samples out, then remove classes; the mapping that was given stays as it is.
 
@@ -78,6 +83,8 @@ def change_mapping(
         samples: all samples of those; others among them do not count. Mappings whose statistics are shared by the classes
             need them.
         keep_order: whether new classes stand at the end even where the classes are sorted.
+        earlier: the records of earlier changes. Samples that one of them has added are not added again: a command that was
+            killed when its work was done can be given once more, and nothing counts twice.
     """
     if mapping.learned:
         raise ReprogramError(
@@ -91,6 +98,10 @@ def change_mapping(
     for name in remove:
         if name not in mapping.classes and (add is None or name not in add.classes):
             raise unknown("class", name, mapping.classes)
+    if add is not None and _times_added(earlier, add.digest) > 0:
+        raise ReprogramError(
+            f"{add.origin} was added before, and would count twice; give other samples, or take it out first with --forget"
+        )
     new = () if add is None else tuple(name for name in add.classes if name not in mapping.classes)
     record: dict[str, Any] = {}
     with ignore_evidence_warnings():
@@ -98,7 +109,7 @@ def change_mapping(
         if add is not None:
             counted = add.count(fresh, None)
             fresh.learn(counted)
-            record["add"] = {"from": add.origin, "samples": counted.n, "new_classes": list(new)}
+            record["add"] = {"from": add.origin, "samples": counted.n, "sha256": add.digest, "new_classes": list(new)}
         if forget is not None:
             strange = [name for name in forget.classes if name not in fresh.classes]
             if strange:
@@ -108,7 +119,7 @@ def change_mapping(
                 )
             counted = forget.count(fresh, None)
             fresh.forget(counted)
-            record["forget"] = {"from": forget.origin, "samples": counted.n}
+            record["forget"] = {"from": forget.origin, "samples": counted.n, "sha256": forget.digest}
         for name in remove:
             fresh = fresh.without_class(name, _all_samples(fresh, name, samples))
             record.setdefault("remove", []).append(name)
@@ -157,7 +168,7 @@ def update_mapping(
             for name, survey in surveys.items()
         }
         keep_order = labels.classes_numbered and "label_mapper" not in saved.others
-        change = change_mapping(mapping, remove=remove, keep_order=keep_order, **given)
+        change = change_mapping(mapping, remove=remove, keep_order=keep_order, earlier=saved.updates, **given)
     fresh = change.mapping
     rows = dict(zip(saved.labels.classes, saved.samples.tolist(), strict=True))
     record = change.record if saved.held_out is None else {**change.record, "held_out_before": saved.held_out.to_json()}
@@ -171,6 +182,16 @@ def update_mapping(
         others=_other_sections(saved.others, fresh.classes),
     )
     return updated, change
+
+
+def _times_added(earlier: Sequence[dict[str, Any]], digest: str) -> int:
+    """How often samples were added and not taken out again."""
+    found = [part for record in earlier for part in ("add", "forget") if _digest_of(record.get(part)) == digest]
+    return found.count("add") - found.count("forget")
+
+
+def _digest_of(facts: Any) -> Any:
+    return facts.get("sha256") if isinstance(facts, dict) else None
 
 
 def _extended(classes: tuple[str, ...], new: Sequence[str], keep_order: bool) -> tuple[str, ...]:
@@ -223,7 +244,8 @@ def _shard_samples(
         return counted.kept
 
     origin = f"shard {str(shards[0])!r}" + (f" and {len(shards) - 1} more" if len(shards) > 1 else "")
-    return Samples(origin, tuple(dict.fromkeys(found)), count)
+    content = hashlib.sha256("".join(sorted(map(sha256, shards))).encode())
+    return Samples(origin, tuple(dict.fromkeys(found)), content.hexdigest(), count)
 
 
 def _with_vocabulary(saved: AnswerMapping, survey: Survey) -> Mapping:

@@ -1,5 +1,6 @@
 """A run's mapping with images added or taken out and classes removed, under its program and its frozen model."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -80,8 +81,8 @@ def _update(
         progress.say("note: new images are counted under the program as it is now, the others were while it was trained")
     images = _Images(model, stored_config(folder) if (folder / "config.json").exists() else None, progress)
     given = [None if spec is None else images.samples(spec) for spec in (add, forget, samples)]
-    change = change_mapping(model.mapping, add=given[0], forget=given[1], remove=remove, samples=given[2])
     before = read_description(path).get("updates") or []
+    change = change_mapping(model.mapping, add=given[0], forget=given[1], remove=remove, samples=given[2], earlier=before)
     model.mapping = change.mapping
     seen = seen_images(folder)
     known = seen | (set() if add is None else images.fingerprints(add))
@@ -117,7 +118,13 @@ class _Images:
                     self._count(chosen, classes, mapping, statistics)
             return statistics
 
-        return Samples(f"data {spec!r}", tuple(classes[label] for label in present), count)
+        marks = [
+            f"{mark} {classes[label]}\n"
+            for split in splits
+            for mark, label in zip(split.fingerprints(), split.labels.tolist(), strict=True)
+        ]
+        content = hashlib.sha256("".join(sorted(marks)).encode(errors="surrogateescape"))
+        return Samples(f"data {spec!r}", tuple(classes[label] for label in present), content.hexdigest(), count)
 
     def fingerprints(self, spec: str) -> set[str]:
         """Which images these are."""
