@@ -135,6 +135,11 @@ def test_what_leads_nowhere_cannot_be_verified(tmp_path):
             verify(path)
 
 
+def test_links_are_not_followed_in_circles(place):
+    (place / "runs" / "loop").symlink_to(place)
+    assert len(verify(place / "runs")) == len(verify(place / "runs" / "one"))
+
+
 def test_the_command_tells_and_its_exit_code_too(place):
     done = here("verify", place / "runs")
     assert "ok   checkpoint" in done.stdout

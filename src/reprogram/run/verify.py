@@ -107,7 +107,7 @@ def _of_folder(folder: Path) -> Iterator[Checked]:
         for entry in sorted(folder.iterdir()):
             if entry.is_file() and (_CACHED.fullmatch(entry.name) or entry.suffix == ".safetensors"):
                 yield from _of_file(entry)
-            elif entry.is_dir() and not is_leftover(entry):
+            elif entry.is_dir() and not entry.is_symlink() and not is_leftover(entry):
                 yield from _of_folder(entry)
 
 
