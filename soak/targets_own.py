@@ -31,6 +31,7 @@ from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import read_seen, stored_config, write_seen
 from reprogram.run.verify import verify
+from reprogram.training.checkpoint import read_checkpoint
 from reprogram.training.loop import fit
 from soak.material import estimated, images, logits, network
 from soak.sealing import digest_of, reseal_json, reseal_lines, reseal_tensors, reseal_text
@@ -166,10 +167,9 @@ def _checkpoint_target(name: str) -> Target:
     )
 
 
-def _make_run(folder: Path) -> None:
-    config = FitConfig.read(
-        {"data": "digits", "mapping": "blm+", "model": "timm:test_resnet", "pretrained": False, "seed": 3}
-    )
+def _make_run(folder: Path, **training: Any) -> None:
+    known = {"data": "digits", "mapping": "blm+", "model": "timm:test_resnet", "pretrained": False, "seed": 3}
+    config = FitConfig.read({**known, **training})
     content = {**config.model_dump(), "given": config.given}
     (folder / "config.json").write_text(sealed_json(content))
 
@@ -224,9 +224,9 @@ def _make_everything(folder: Path) -> None:
     run = folder / "run"
     for part in ("run/checkpoint", "shards", "cache"):
         (folder / part).mkdir(parents=True)
-    _make_run(run)
-    _make_artefact(run / "artefact")
     result = fit(_trained("blm+"), images(), checkpoint=run / _STATE, decoding=Decoding(cache=False), **_TRAINING)
+    result.model.save(run / "artefact")
+    _make_run(run, **read_checkpoint(run / _STATE)[1]["origin"]["settings"])
     write_seen(run, ["0123456789abcdef" * 2])
     (run / "metrics.jsonl").write_text("".join(map(sealed_line, result.records)))
     (run / "predictions.csv").write_text("image,label\n")

@@ -90,7 +90,7 @@ def shown(value: object) -> str:
     if isinstance(value, str):
         if len(value) > _SHOWN:  # before it is escaped, which takes long for a long one
             value = f"{value[: _SHOWN - _END]} ... {value[-_END:]}"
-        most = 2 * _SHOWN
+        most = _SHOWN + _END
     else:
         value, most = value[:_SHOWN] if isinstance(value, bytes) else value, _VALUE
     text = repr(value).replace("\n", " ")
