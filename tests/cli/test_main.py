@@ -1,5 +1,6 @@
 """The command line as a whole: its help, its mistakes, and how soon it finds them."""
 
+import importlib
 import json
 import re
 import subprocess
@@ -264,3 +265,13 @@ def test_a_closed_pipe_is_no_error():
         f"{sys.executable} -m reprogram models 'timm:*' | head -1", shell=True, capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("moment", ["sleep_while_waiting", "outlets", "_dispatch"])
+def test_an_interrupt_at_any_moment_shows_no_traceback(moment, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"reprogram.cli.main.{moment}", interrupted)
+    assert importlib.import_module("reprogram.cli.main").main(["models"]) == 130
+    assert capsys.readouterr().err == ""

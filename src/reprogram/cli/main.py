@@ -23,24 +23,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A signal that ends it gives 128 and its number. So does a pipe that nobody reads any more (141), where standard output
     is what the command is for; where it fills files, they are filled all the same, and the code is 0.
     """
-    with Signals(own=arguments is None) as signals, outlets() as out:
+    signals = Signals(own=arguments is None)
+    try:
+        with signals, outlets() as out:
+            return _carried_out(arguments, signals, out)
+    except KeyboardInterrupt:  # between the first line and the last one that minds signals
+        return 130 if signals.received is None else 128 + signals.received
+
+
+def _carried_out(arguments: Sequence[str] | None, signals: Signals, out: Outlet) -> int:
+    try:
         warnings.showwarning = _show_warning
         sleep_while_waiting()  # before torch is imported, or it has no effect
         with suppress(OSError, RuntimeError, ValueError):  # no stream for it
             faulthandler.enable()  # a cache that another program cuts under us ends the process, but not without a word
-        try:
-            _dispatch(list(sys.argv[1:] if arguments is None else arguments), signals)
-            code = 0
-        except SystemExit:  # help was asked for
-            out.flush()
-            if out.lost is None:
-                raise
-            code = 0
-        except BaseException as error:
-            code = _explained(error, signals, out)
+        _dispatch(list(sys.argv[1:] if arguments is None else arguments), signals)
+        code = 0
+    except SystemExit:  # help was asked for
         out.flush()
-        if out.needed and out.lost is not None and code == 0:
-            code = _unread(out.lost)
+        if out.lost is None:
+            raise
+        code = 0
+    except BaseException as error:
+        code = _explained(error, signals, out)
+    out.flush()
+    if out.needed and out.lost is not None and code == 0:
+        code = _unread(out.lost)
     return code
 
 
