@@ -40,6 +40,8 @@ def parse(
             raise ReprogramError(f"{short(flag)} was given {count} times, but it counts once; give it once")
     for token in arguments:
         flag, has_value, value = token.replace("_", "-").partition("=")
+        if flag.startswith("--tyro-"):
+            raise ReprogramError(f"{shown(token)} was not expected after {prog}; flags start with -- (see {prog} --help)")
         if has_value and flag in switches | {f"--no-{switch[2:]}" for switch in switches}:
             flag = f"--{flag.removeprefix('--').removeprefix('no-')}"
             raise ReprogramError(f"{flag} takes no value, but {shown(value)} was given; write {flag} or --no-{flag[2:]}")

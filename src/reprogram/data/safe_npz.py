@@ -65,6 +65,11 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> "np.ndarray[Any, 
         if begin + size != info.file_size or not (kind.itemsize or math.prod(shape) <= info.file_size):
             raise ValueError(f"{info.filename} claims shape {str(shape)[:60]} of {kind}, but holds {info.file_size:,} bytes")
         flat = np.frombuffer(member.read(), kind, math.prod(shape))  # to its end, where the checksum is compared
+    letters = (
+        flat.view(kind.byteorder.replace("|", "=") + "u4") if kind.kind == "U" and kind.itemsize and len(flat) else None
+    )
+    if letters is not None and bool((letters > 0x10FFFF).any()):
+        raise ValueError(f"{info.filename} holds letters that there are not")
     return flat.reshape(shape, order="F" if column_major else "C").copy()
 
 
