@@ -157,10 +157,12 @@ class _Session:
             self.session = runtime.InferenceSession(
                 str(path) if external else content, options, providers=runtime.get_available_providers()
             )
+            self.metadata: dict[str, str] = self.session.get_modelmeta().custom_metadata_map
+            inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
+            for one in (*inputs, *outputs):
+                repr((one.name, one.type, one.shape))  # names that are no Unicode are noticed here
         except Exception as error:
             raise _unreadable(path, error) from None
-        self.metadata: dict[str, str] = self.session.get_modelmeta().custom_metadata_map
-        inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
         shape = inputs[0].shape if len(inputs) == 1 else []
         self.channels_last = len(shape) == 4 and shape[3] == 3 and shape[1] != 3
         sides = shape[1:3] if self.channels_last else shape[2:4]
