@@ -78,15 +78,22 @@ def load_transformers(request: Request[SourceOptions]) -> Frozen:
         raise ReprogramError(
             f"{request.name} cannot be loaded ({first_line(error)}); write the folder with save_pretrained, as safetensors"
         ) from error
-    return Frozen(
-        _Logits(model, feeding.reversed_channels),
-        mean=feeding.mean,
-        std=feeding.std,
-        input_size=feeding.input_size,
-        labels=labels,
-        interpolation=feeding.interpolation,
-        label_source=None if labels is None else "config.id2label",
-    )
+    try:
+        return Frozen(
+            _Logits(model, feeding.reversed_channels),
+            mean=feeding.mean,
+            std=feeding.std,
+            input_size=feeding.input_size,
+            labels=labels,
+            interpolation=feeding.interpolation,
+            label_source=None if labels is None else "config.id2label",
+        )
+    except ReprogramError:
+        raise
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # asked about one blank image
+        raise ReprogramError(
+            f"{request.name} does not take the images that its processor makes ({first_line(error)}); mend its configuration"
+        ) from None
 
 
 def _import_transformers() -> ModuleType:
