@@ -140,7 +140,8 @@ def npy_header(data: bytes, rng: random.Random, known: Known) -> bytes:
         return data
     key = rng.choice(("shape", "shape", "descr", "descr", "fortran_order", "other"))
     if key == "shape":
-        shape: Any = list(header.get("shape", ()))
+        before = header.get("shape")
+        shape: list[Any] = list(before) if isinstance(before, (tuple, list)) else []
         odd: Any = rng.choice((0, 1, -1, 2**31, 2**32, 2**62, 2**63, 10**30, "3", None, True, 1.0, 3))
         if shape and rng.random() < 0.7:
             shape[rng.randrange(len(shape))] = odd

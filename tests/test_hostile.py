@@ -30,6 +30,7 @@ from reprogram.errors import ReprogramError
 from reprogram.images.pictures import large_images_allowed, read_image
 from reprogram.sources.load import load_frozen
 from reprogram.sources.openclip_models import import_open_clip
+from reprogram.sources.torchvision_import import import_torchvision
 from reprogram.sources.weights import read_weights
 
 GIB = 2**30
@@ -211,6 +212,8 @@ def write_npz(path, **arrays):
         ({"classes": npy("<U1", (), b"a\0\0\0")}, "a list of names is expected"),
         ({"split": npy("<U1", (), b"a\0\0\0")}, "a list of names is expected"),
         ({"labels": npy("<U1", (4,), b"\xff" * 16)}, "no Unicode"),
+        ({"split": npy("<U1", (4,), b"\xff" * 16)}, "no Unicode"),
+        ({"classes": npy(">U1", (2,), b"\0\0\0a\0\x11\0\0")}, "no Unicode"),
     ],
 )
 def test_an_array_file_that_claims_what_it_does_not_hold_is_refused(tmp_path, arrays, words):
@@ -415,6 +418,7 @@ def test_a_clip_folder_with_code_is_refused_by_the_command_line(tmp_path):
 
 
 def write_vit(folder, config=None, processor=None):
+    import_torchvision()  # as the library does, before transformers imports it
     transformers = pytest.importorskip("transformers")
     made = transformers.ViTConfig(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32, patch_size=8
@@ -439,6 +443,7 @@ def write_vit(folder, config=None, processor=None):
         ({}, {"image_mean": "x"}, "cannot be loaded"),
         ({}, {"image_std": [1, 2]}, "cannot be loaded"),
         ({}, {"resample": {}}, "cannot be loaded"),
+        ({}, {"size": {"height": 64, "width": 64}}, "does not take the images that its processor makes"),
         ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}, {}, "quantized"),
     ],
 )

@@ -201,3 +201,12 @@ def test_classes_with_blanks_around_their_names_are_read_back(frozen, tmp_path):
     (folder / "disc").rename(folder / "  disc ")
     write_logits(resized(frozen), load_data(str(folder)), tmp_path / "s")
     assert fit_files(tmp_path / "s", "blm").mapping.classes == ("  disc ", "square", "stripes")
+
+
+def test_a_manifest_whose_kind_was_damaged_is_still_ours(frozen, data, tmp_path):
+    """Taken for somebody else's file, it would be passed over, and the shards fitted unchecked."""
+    write_logits(resized(frozen), data, tmp_path / "s")
+    manifest = tmp_path / "s" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"reprogram logits"', '"reprogram lofits"'))
+    with pytest.raises(ReprogramError, match="manifest"):
+        fit_files(tmp_path / "s", "blm")

@@ -9,6 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import Field
 
+from command import here
 from reprogram.cli.arguments import parse, read, spell
 from reprogram.cli.commands import COMMANDS
 from reprogram.errors import ReprogramError
@@ -125,3 +126,10 @@ def test_whatever_is_typed_is_read_or_refused_in_one_sentence(verb, arguments):
         code = left.code
     assert len(refused.splitlines()) <= 1 + sum(len(argument.splitlines()) for argument in arguments)
     assert code == 0  # help
+
+
+@pytest.mark.parametrize("word", ["--tyro-print-completion", "--tyro-write-completion=x", "--tyro_print_completion"])
+def test_flags_of_the_parser_itself_are_none_of_ours(word):
+    done = here("datasets", word, "nothing", check=False)
+    assert done.returncode == 2
+    assert "was not expected" in done.stderr

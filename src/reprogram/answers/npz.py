@@ -30,7 +30,7 @@ from reprogram.answers.block import (
     unreadable,
 )
 from reprogram.errors import ReprogramError
-from reprogram.files.foreign import LARGEST_ROW, MIB, opened
+from reprogram.files.foreign import LARGEST_ROW, MIB, is_unicode, opened
 
 _REMEDY = "save plain number and text arrays with np.savez"
 _AGAIN = "write it again"
@@ -185,10 +185,8 @@ class _Rows:
         return self._array(self._read(rows * self.row_bytes)).reshape(rows, *self.shape[1:])
 
     def _array(self, content: bytes) -> Array:
-        if self.dtype.kind == "U":  # numbers that are no characters would make texts that break whatever touches them
-            numbers = np.frombuffer(content, self.dtype.str[0] + "u4")
-            if (numbers > 0x10FFFF).any():
-                raise unreadable(self.path, f"{self.member} holds numbers that are no characters", _AGAIN)
+        if not is_unicode(content, self.dtype):
+            raise unreadable(self.path, f"{self.member} holds numbers that are no characters", _AGAIN)
         return np.frombuffer(content, self.dtype)
 
     def _header(self) -> tuple[tuple[int, ...], bool, "np.dtype[Any]", int]:

@@ -10,6 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from reprogram.errors import ReprogramError, first_line
+from reprogram.files.foreign import is_unicode
 
 _GIB = 2**30
 # What a file may unpack to: real images hardly shrink, but a drawing or a mask does.
@@ -64,12 +65,10 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> "np.ndarray[Any, 
         size = math.prod(shape) * kind.itemsize
         if begin + size != info.file_size or not (kind.itemsize or math.prod(shape) <= info.file_size):
             raise ValueError(f"{info.filename} claims shape {str(shape)[:60]} of {kind}, but holds {info.file_size:,} bytes")
-        flat = np.frombuffer(member.read(), kind, math.prod(shape))  # to its end, where the checksum is compared
-    letters = (
-        flat.view(kind.byteorder.replace("|", "=") + "u4") if kind.kind == "U" and kind.itemsize and len(flat) else None
-    )
-    if letters is not None and bool((letters > 0x10FFFF).any()):
-        raise ValueError(f"{info.filename} holds letters that there are not")
+        content = member.read()  # to its end, where the checksum is compared
+    if not is_unicode(content, kind):
+        raise ValueError(f"{info.filename} holds text that is no Unicode")
+    flat = np.frombuffer(content, kind, math.prod(shape))
     return flat.reshape(shape, order="F" if column_major else "C").copy()
 
 

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from reprogram.errors import ReprogramError, first_line, shown
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MIB = 2**20
 #: The most that one row of a text file may take; what a reader needs for it in memory is at the most some thirty times that.
@@ -46,6 +49,15 @@ def is_folder(path: str | Path) -> bool:
 def absolute(path: str | Path) -> Path:
     """Where a path leads, links followed; one that leads in circles stays as it is."""
     return Path(os.path.realpath(path))  # Path.resolve raises for circles
+
+
+def is_unicode(content: bytes, kind: "np.dtype[Any]") -> bool:
+    """Whether the bytes of an array of texts are characters: other numbers make texts that break whatever touches them."""
+    import numpy as np
+
+    if kind.kind != "U" or not kind.itemsize:
+        return True
+    return not bool((np.frombuffer(content, f"{kind.str[0]}u4") > 0x10FFFF).any())
 
 
 def listed(folder: Path, what: str = "folder") -> list[Path]:
