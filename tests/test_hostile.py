@@ -598,3 +598,9 @@ def test_an_onnx_file_of_any_wrong_byte_is_read_or_refused(tmp_path):
     for place in range(0, len(whole), 23):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x15]) + whole[place + 1 :])
         assert "\n" not in sentence(load_frozen, f"onnx:{path}")
+
+
+def test_an_onnx_file_whose_names_are_no_unicode_is_refused(tmp_path):
+    path = write_onnx(tmp_path / "model.onnx", shape=("some", 3, 8, 8))
+    path.write_bytes(path.read_bytes().replace(b"some", b"\xffome"))
+    assert "cannot be read as ONNX" in refused(load_frozen, f"onnx:{path}")
