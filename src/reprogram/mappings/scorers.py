@@ -150,11 +150,14 @@ class BayesScorer(Scorer):
 class TopKBayesScorer(BayesScorer):
     """Of blm+, by exact leave-one-out."""
 
-    judges = ("top_ratio", "smoothing", "normalize")
+    judges = ("top_ratio", "top_k", "smoothing", "normalize")
 
     @override
     def _statistics(self) -> list[JointStatistics]:
-        counts = [top_count(ratio, self.k_target, self.k_source) for ratio in self._values("top_ratio")]
+        counts = [
+            top_count(ratio, self.k_target, self.k_source) if given is None else min(given, self.k_source)
+            for ratio, given in itertools.product(self._values("top_ratio"), self._values("top_k"))
+        ]
         return [JointStatistics.probabilities(self.k_source, self.k_target, top_k) for top_k in counts]
 
     @override

@@ -126,10 +126,10 @@ def select(
     """
     families = _families(methods)
     grids = _grids(families, grid or {})
-    start = blocks if callable(blocks) else _in_blocks(*blocks, block_size)
+    start = blocks if callable(blocks) else in_blocks(*blocks, block_size)
     scorers: list[Scorer] = []
     samples = torch.zeros(k_target, dtype=torch.int64)
-    for logits, targets, folds in _with_folds(start(), k_target):
+    for logits, targets, folds in with_folds(start(), k_target):
         if not scorers:
             options = {"span": span, "log_probabilities": log_probabilities}
             scorers = [
@@ -153,7 +153,7 @@ def select(
     if not bool(judged.any()):
         return _default(scorers, notes)
     bootstrap = Bootstrap(int(samples[judged].sum()), sum(len(scorer.candidates) for scorer in scorers), _RESAMPLES)
-    for logits, targets, folds in _with_folds(start(), k_target):
+    for logits, targets, folds in with_folds(start(), k_target):
         samples -= torch.bincount(targets.cpu(), minlength=k_target)
         if bool((samples < 0).any()):
             break
@@ -196,7 +196,7 @@ def _checked(family: Family, name: str, value: Any) -> Any:
     return getattr(MAPPINGS.read(family.name, {name: value}), name)
 
 
-def _with_folds(blocks: Iterable[Block], k_target: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def with_folds(blocks: Iterable[Block], k_target: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Blocks with int64 targets and the fold of each sample: its number within its class, so that classes spread evenly."""
     seen = torch.zeros(k_target, dtype=torch.int64)
     for logits, given in blocks:
@@ -211,7 +211,8 @@ def _with_folds(blocks: Iterable[Block], k_target: int) -> Iterator[tuple[Tensor
         yield logits, targets, folds
 
 
-def _in_blocks(logits: Tensor, targets: Tensor, size: int) -> Blocks:
+def in_blocks(logits: Tensor, targets: Tensor, size: int) -> Blocks:
+    """A function that starts a pass over whole arrays, so many rows at a time."""
     return lambda: zip(logits.split(size), targets.split(size), strict=True)
 
 
