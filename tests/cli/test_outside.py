@@ -195,6 +195,15 @@ def test_signals_are_as_before_when_a_command_is_called_from_python(capsys):
     assert streams == (sys.stdout, sys.stderr)
 
 
+@pytest.fixture
+def interruptible():
+    """Whoever starts the tests in the background may have told them to ignore an interrupt."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_where_nothing_can_be_raised_comes_again():
     class Interrupting:
         def __del__(self):
