@@ -221,6 +221,24 @@ def test_an_interrupt_where_nothing_can_be_raised_comes_again():
     assert signals.received == signal.SIGINT
 
 
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_while_something_else_cannot_be_raised_comes_again(monkeypatch):
+    class Failing:
+        def __del__(self):
+            raise ValueError("nobody hears this")
+
+    def work():
+        thing = Failing()
+        del thing
+        time.sleep(60)
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: signal.raise_signal(signal.SIGINT))
+    started = time.monotonic()
+    with Signals(own=False), pytest.raises(KeyboardInterrupt):
+        work()
+    assert time.monotonic() - started < 50
+
+
 # ---- names
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J"

@@ -103,6 +103,8 @@ class Signals:
         self._since = 0.0
         self._before: dict[int, Any] = {}
         self._hook: Any = None
+        self._hooked = self._missed = False
+        self._seen = 0
 
     def begin(self) -> None:
         """Say that the work begins, which an interrupt has to tidy up after."""
@@ -130,15 +132,31 @@ class Signals:
         repeated = number != signal.SIGINT and time.monotonic() - self._since < _REPEATED
         if self.received is None:
             self.received, self._since = number, time.monotonic()
-        if not repeated:
+        self._seen += 1
+        if self._hooked:
+            self._missed = True
+        elif not repeated:
+            self._missed = False
             raise KeyboardInterrupt
 
     def _unraisable(self, unraisable: "sys.UnraisableHookArgs") -> None:
-        """An interrupt that came where nothing can be raised, in a destructor perhaps, comes once more."""
-        if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            main = threading.main_thread().ident or 0
-            again = threading.Timer(_AGAIN, signal.pthread_kill, (main, signal.SIGINT))
-            again.daemon = True
-            again.start()
-        else:
-            self._hook(unraisable)
+        """An interrupt that came where nothing can be raised, in a destructor perhaps or in here, comes once more."""
+        self._hooked = True
+        try:
+            if issubclass(unraisable.exc_type, KeyboardInterrupt):
+                self._missed = True
+            else:
+                self._hook(unraisable)
+            if self._missed:
+                threading.Thread(target=self._come_again, args=(threading.main_thread().ident or 0,), daemon=True).start()
+        finally:
+            self._hooked = False
+
+    def _come_again(self, main: int) -> None:
+        """Interrupt the main thread until it could be raised there, one time after the other."""
+        while self._missed:
+            seen = self._seen
+            time.sleep(_AGAIN)
+            signal.pthread_kill(main, signal.SIGINT)
+            while self._seen == seen:
+                time.sleep(_AGAIN)
