@@ -11,6 +11,7 @@ from reprogram.mappings.tail import Tail
 from reprogram.randomness import generator
 
 _TRIALS = 4000
+_OFF = 0.15  # by how much a class at half the size may lie off its law, relative to the mean error
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def class_gains(
     trials, errors = [], []
     for index in range(len(judged)):
         noise = correlation * deviation[:, index] * deviation[:, index, None]
-        off = (0.04 * mean_error * scales.log2()).square()
+        off = (_OFF * mean_error * scales.log2()).square()
         weight = prior @ design.T @ torch.linalg.inv(design @ prior @ design.T + noise + torch.diag(off + 1e-8))
         found = centre + weight @ (rates[:, index] - design @ centre)
         left = prior - weight @ design @ prior

@@ -22,7 +22,7 @@ from reprogram.mappings.tail import Tail
 
 LEVEL = 0.9
 _WIDE = 0.2  # an interval of more than so much says little
-_TOLD = 0.8  # so sure it has to be which class gains most
+_TOLD = 0.9  # so sure it has to be which class gains most
 _WORDS = {2.0: "twice", 3.0: "three times", 4.0: "four times"}
 
 
@@ -90,7 +90,8 @@ class Forecast:
     def most(self) -> ClassGain | None:
         """The class that gains most, or None where that cannot be told."""
         best = max(self.gains, key=lambda gain: gain.first, default=None)
-        return best if best is not None and len(self.gains) > 1 and best.first >= _TOLD else None
+        told = best is not None and len(self.gains) > 1 and best.first >= _TOLD and not self.vague
+        return best if told else None
 
     @property
     def vague(self) -> bool:
