@@ -239,8 +239,8 @@ def verdict(total: dict[str, float]) -> list[str]:
         "are within 2. The rest is the level: of 75 to 500",
         "labelled images one cannot measure an accuracy to better than 2 to 5 points, whatever is done with the curve. The "
         f"intervals say so: those of 90 % held in {held:.0f} %",
-        f"of the cases for the accuracy and in {gain_held:.0f} % for the gain; what they are compared with was itself measured "
-        "on some hundred to two thousand images.",
+        f"of the cases for the accuracy and in {gain_held:.0f} % for the gain; what they are compared with was itself "
+        "measured on some hundred to two thousand images.",
         "",
         "The prior of the power laws (how much of an error is reducible, and how fast) and the allowance for bends were set",
         "with two of these sets in view, eurosat-mini and textures10; on others the intervals may hold a little less often.",

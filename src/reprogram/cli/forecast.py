@@ -14,7 +14,7 @@ from reprogram.data.decode import Decoding
 from reprogram.data.load import load_data
 from reprogram.files import write_text
 from reprogram.mappings.base import make_mapping
-from reprogram.mappings.forecast import Forecast, Point
+from reprogram.mappings.forecast import Forecast, ForecastPoint, Point
 from reprogram.mappings.forecast import forecast as forecast_samples
 from reprogram.mappings.registry import AUTO
 from reprogram.names import read_names
@@ -94,7 +94,7 @@ def _of_images(plan: ForecastPlan, progress: Progress) -> Forecast:
 def _show(found: Forecast) -> None:
     interval = f"{100 * found.level:g} % interval"
     rows = [_row(point, "") for point in found.measured]
-    rows += [_row(point, f"{100 * point.gain:+.1f} ({_range(point.gain_low, point.gain_high)})") for point in found.points]
+    rows += [_row(point, _gain(point)) for point in found.points]
     headings = ("labels", "accuracy", interval, "gain", "how")
     show_table(headings, rows, numbers=headings[:4])
     classes = [
@@ -109,6 +109,10 @@ def _show(found: Forecast) -> None:
 
 def _row(point: Point, gain: str) -> list[str]:
     return [f"{point.size:.0f}", percent(point.accuracy), _range(point.low, point.high), gain, point.how]
+
+
+def _gain(point: ForecastPoint) -> str:
+    return f"{100 * point.gain:+.1f} ({_range(point.gain_low, point.gain_high)})" if point.factor > 1 else ""
 
 
 def _range(low: float, high: float) -> str:

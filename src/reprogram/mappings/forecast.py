@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -219,7 +220,7 @@ def forecast_by(
     return Forecast(
         Candidate(mapping.name, {name: value for name, value in settings.items() if value is not None}),
         n,
-        tuple(_measured(part, 1 - float(error)) for part, error in zip(curve, errors, strict=True)),
+        tuple(_measured(*known, level) for known in zip(curve, accuracies, covariance.diagonal().tolist(), strict=True)),
         tuple(points),
         tuple(gains),
         level,
@@ -327,12 +328,9 @@ def _expected(tail: Tail, factor: float, n: int, low: float, high: float) -> For
     )
 
 
-def _measured(part: Measured, accuracy: float) -> Point:
-    from reprogram.scores import accuracy_interval
-
-    tested = int((part.tests > 0).sum())
-    low, high = accuracy_interval(round(accuracy * tested), tested)
-    return Point(round(part.size, 1), accuracy, min(low, accuracy), max(high, accuracy), part.how)
+def _measured(part: Measured, accuracy: float, variance: float, level: float) -> Point:
+    reach = NormalDist().inv_cdf((1 + level) / 2) * variance**0.5
+    return Point(round(part.size, 1), accuracy, max(accuracy - reach, 0.0), min(accuracy + reach, 1.0), part.how)
 
 
 def _notes(counts: Tensor, classes: Sequence[str]) -> list[str]:

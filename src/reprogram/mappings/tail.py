@@ -70,7 +70,9 @@ class Tail:
         bends = torch.tensor([math.exp(BEND * point) for point in _POINTS], dtype=torch.float64)
         chances = torch.tensor(_WEIGHTS, dtype=torch.float64) / weights.sum()
         return cls(
-            *(part.repeat(len(bends)) for part in (level, share, speed)),
+            level.repeat(len(bends)),
+            share.repeat(len(bends)),
+            speed.repeat(len(bends)),
             bends.repeat_interleave(len(level)),
             (chances[:, None] * weights).flatten(),
         )
