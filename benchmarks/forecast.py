@@ -75,9 +75,9 @@ def judge(truth: Truth, seed: int, share: int) -> dict[str, object]:
     counts, places = torch.bincount(labels), drawn(labels, seed)
     parts = {factor: places < (counts * factor / share).round().clamp_min(1)[labels] for factor in (1, *FACTORS)}
     part = parts[1]
-    started = time.perf_counter()
+    started = time.process_time()
     said = forecast((truth.logits["train"][part], labels[part]), truth.mapping, factors=FACTORS, seed=seed)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     unseen = torch.ones(len(truth.targets), dtype=torch.bool)
     unseen[: len(labels)] = ~part
     hits = {factor: truth.right(rows)[unseen].double() for factor, rows in parts.items()}
@@ -118,7 +118,13 @@ def classes(truth: Truth, said: Forecast, gained: Tensor, unseen: Tensor) -> dic
     found = torch.bincount(targets, gained, minlength=truth.mapping.k_target) / sizes
     true = {name: float(found[truth.mapping.classes.index(name)]) for name in (gain.name for gain in said.gains)}
     ranked = sorted(said.gains, key=lambda gain: -gain.first)
-    held = [gain.low <= true[gain.name] <= gain.high for gain in said.gains]
+    squares = torch.bincount(targets, gained.square(), minlength=truth.mapping.k_target) / sizes
+    error = 1.645 * ((squares - found.square()).clamp_min(0) / sizes).sqrt()  # of the measured gains
+    held = []
+    for gain in said.gains:
+        off = true[gain.name] - gain.gain
+        reach = gain.high - gain.gain if off > 0 else gain.gain - gain.low
+        held.append(abs(off) <= (reach**2 + float(error[truth.mapping.classes.index(gain.name)]) ** 2) ** 0.5)
     return {
         "told": said.most is not None,
         "first": true[ranked[0].name],
@@ -207,7 +213,8 @@ def page(results: dict[str, list[dict]], whole: dict[str, dict], made: dict) -> 
         "## Which class gains most",
         "",
         "What the class gained, with twice the labels, that was thought the likeliest to gain most; what the average class",
-        "gained, and the best. `told` is how often the forecast dared to name it without a perhaps.",
+        "gained, and the best. `told` is how often the forecast dared to name it without a perhaps. A class's gain is",
+        "measured on few images: its interval counts as held where the two differ by no more than both intervals allow.",
         "",
         "| from | told | the class | the average | the best | intervals of classes that held |",
         "|---|---|---|---|---|---|",
@@ -223,7 +230,7 @@ def page(results: dict[str, list[dict]], whole: dict[str, dict], made: dict) -> 
                 f"| {name}, {chosen[0]['samples']} labels | {100 * found['told']:.0f} % | {_p(found['first'])} | "
                 f"{_p(found['average'])} | {_p(found['best'])} | {100 * found['classes_held']:.0f} % |"
             )
-    lines += ["", "## From all training images", "", "Nobody knows yet whether these are true.", ""]
+    lines += ["", "## From all training images", "", "Nobody knows yet whether these are true. Seconds of one core.", ""]
     lines += [f"- {name}: {entry['sentence']} ({entry['seconds']:.1f} s)" for name, entry in whole.items()]
     return "\n".join([*lines, "", *verdict(total)]) + "\n"
 
@@ -242,6 +249,8 @@ def verdict(total: dict[str, float]) -> list[str]:
         f"of the cases for the accuracy and in {gain_held:.0f} % for the gain; what they are compared with was itself "
         "measured on some hundred to two thousand images.",
         "",
+        "With two labels per class (objects100, 200 labels) the accuracy is a guess, far too low here, and its interval is so",
+        "wide that the sentence says so: of two samples one has to be measured on, and with one the mapping knows no spread.",
         "The prior of the power laws (how much of an error is reducible, and how fast) and the allowance for bends were set",
         "with two of these sets in view, eurosat-mini and textures10; on others the intervals may hold a little less often.",
     ]
@@ -266,9 +275,9 @@ def main() -> None:
             for share in SHARES:
                 results[found.name].append(judge(truth, seed, share))
             print(found.name, seed, json.dumps(results[found.name][-1]["points"][1]), flush=True)
-        started = time.perf_counter()
+        started = time.process_time()
         said = forecast((truth.logits["train"], truth.labels["train"]), truth.mapping, factors=FACTORS)
-        whole[found.name] = {"sentence": str(said), "seconds": time.perf_counter() - started, **said.to_json()}
+        whole[found.name] = {"sentence": str(said), "seconds": time.process_time() - started, **said.to_json()}
         print(found.name, said, f"{whole[found.name]['seconds']:.1f} s", flush=True)
     made = environment(torch.device("cpu"))
     (HERE / "forecast.json").write_text(

@@ -122,8 +122,8 @@ def check_update(command: UpdateCommand) -> UpdateCommand:
     check_folder(command.artefact)
     if command.add is None and command.forget is None and command.remove is None:
         raise ReprogramError("nothing was said that could change it; give --add, --forget or --remove")
-    if command.samples is not None and command.remove is None:
-        raise ReprogramError(f"--samples {command.samples} goes with --remove; name the classes to remove")
+    if command.files is not None and command.remove is None:
+        raise ReprogramError(f"--samples {command.files} goes with --remove; name the classes to remove")
     return command
 
 
@@ -195,11 +195,11 @@ def check_forecast(given: dict[str, Any]) -> ForecastPlan:
     """The command, what its samples are, and the settings of its mapping and of its model source."""
     own = {name: value for name, value in given.items() if name in ForecastCommand.model_fields}
     command, extras = read(ForecastCommand, own), {name: value for name, value in given.items() if name not in own}
-    if not command.samples and command.run is None:
+    if not command.files and command.run is None:
         raise ReprogramError("neither images nor shards were given; write reprogram forecast DATA, or FILE [FILE ...]")
     if command.out is not None and expanded(command.out, "--out").suffix.lower() not in (".json", ".csv"):
         raise ReprogramError(f"--out {shown(command.out)} is neither .json nor .csv; name it so")
-    answers = holds_answers(command.samples)
+    answers = holds_answers(command.files)
     wrong = _ANSWERS_ONLY if not answers else _IMAGES_ONLY
     for name in [name for name in wrong if name in command.model_fields_set]:
         kind = "images" if not answers else "shards"
@@ -212,8 +212,8 @@ def check_forecast(given: dict[str, Any]) -> ForecastPlan:
         check_folder(command.run)
     elif not answers:
         check_model_name(command.model, command.weights)
-    if not answers and command.samples:
-        check_data_spec(command.samples[0], expanded(command.data_root, "--data-root"))
+    if not answers and command.files:
+        check_data_spec(command.files[0], expanded(command.data_root, "--data-root"))
     checked = SOURCES.read(find_source(command.model)[0].prefix, options, spell)
     options = {name: getattr(checked, name) for name in options}
     return ForecastPlan(command, settings, options, answers, _factors(command.factors))

@@ -165,7 +165,7 @@ class LogitsCommand(Settings):
 class ForecastCommand(Settings):
     """Forecast the accuracy with two and four times as many labels, and which class gains most."""
 
-    samples: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="DATA|FILE")] = Field(
+    files: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="DATA|FILE")] = Field(
         [],
         description="Labelled images as for `reprogram fit`, or shards of logits or answers as for `reprogram map`; by "
         "default the run's images.",

@@ -47,7 +47,7 @@ def forecast(plan: ForecastPlan) -> None:
 def _of_shards(plan: ForecastPlan, progress: Progress) -> Forecast:
     command = plan.command
     return forecast_files(
-        command.samples,
+        command.files,
         command.mapping,
         classes=None if command.classes is None else read_names(command.classes, "--classes"),
         source_labels=None if command.source_labels is None else read_names(command.source_labels, "--source-labels"),
@@ -64,11 +64,11 @@ def _of_images(plan: ForecastPlan, progress: Progress) -> Forecast:
     command = plan.command
     shared = command.model_fields_set & LogitsCommand.model_fields.keys() - {"out"}
     asked: dict[str, Any] = {name: getattr(command, name) for name in shared}
-    if command.samples:
-        asked["data"] = command.samples[0]
+    if command.files:
+        asked["data"] = command.files[0]
     model, data, skip_bad = asked_model(LogitsCommand(out="", **asked), plan.options, progress)
-    if command.samples:  # nothing has to be set aside to measure on
-        data = load_data(command.samples[0], split_seed=None, root=command.data_root, download=command.download)
+    if command.files:  # nothing has to be set aside to measure on
+        data = load_data(command.files[0], split_seed=None, root=command.data_root, download=command.download)
     decoding = Decoding(cache=command.cache, skip_bad=skip_bad, processes=granted_cpus())
     train, skipped = decoding.decode(data.train, model.program.image_size, model.program.interpolation, progress)
     for text in skipped[:5]:

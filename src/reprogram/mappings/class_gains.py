@@ -11,6 +11,9 @@ from reprogram.mappings.tail import Tail
 from reprogram.randomness import generator
 
 _TRIALS = 4000
+# Which samples a class happens to have moves its share of right answers, both now and later: by so much of what as many
+# answers, each right by chance, would vary.
+_LUCK = 0.3
 _OFF = 0.15  # by how much a class at half the size may lie off its law, relative to the mean error
 
 
@@ -23,9 +26,9 @@ class ClassGain:
         samples: how many it has.
         accuracy: the share of its samples that are classified rightly now, drawn towards that of all classes.
         gain: how much more of them with the first factor's samples.
-        low: where the gain's interval begins.
+        low: where the gain's interval begins, with the luck of which samples come.
         high: where it ends.
-        first: how likely it is that no other class gains more.
+        first: how likely it is that no other class gains more, that luck apart.
     """
 
     name: str
@@ -102,7 +105,9 @@ def class_gains(
     table = torch.stack(trials)  # (C, trials)
     first = torch.bincount(table.argmax(0), minlength=len(judged)).double() / _TRIALS
     shares = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    bounds = table.quantile(shares, dim=1)
+    luck = (_LUCK * (1 + 1 / factor)) ** 0.5 * deviation[-1]
+    varied = table + luck[:, None] * torch.randn(table.shape, generator=drawn, dtype=torch.float64)
+    bounds = varied.quantile(shares, dim=1)
     gains = [
         ClassGain(
             classes[int(place)],
