@@ -249,8 +249,8 @@ def verdict(total: dict[str, float]) -> list[str]:
         f"of the cases for the accuracy and in {gain_held:.0f} % for the gain; what they are compared with was itself "
         "measured on some hundred to two thousand images.",
         "",
-        "With two labels per class (objects100, 200 labels) the accuracy is a guess, far too low here, and its interval is so",
-        "wide that the sentence says so: of two samples one has to be measured on, and with one the mapping knows no spread.",
+        "With two labels per class (objects100, 200 labels) the accuracy is a guess, far too low here, and its interval so",
+        "wide that the sentence says so: one of two has to be measured on, and with one alone the mapping knows no spread.",
         "The prior of the power laws (how much of an error is reducible, and how fast) and the allowance for bends were set",
         "with two of these sets in view, eurosat-mini and textures10; on others the intervals may hold a little less often.",
     ]
