@@ -77,3 +77,11 @@ def test_a_mistake_is_one_sentence(shard, tmp_path, arguments, words):
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_of_a_run_its_model_and_its_training_images(shapes, tmp_path):
+    here("fit", shapes, "--program", "none", "--mapping", "blm", "--no-cache", "--out", "run", *SMALL, cwd=tmp_path)
+    here("forecast", "--run", "run", "--mapping", "blm", "--no-cache", "--out", "f.json", cwd=tmp_path)
+    found = json.loads((tmp_path / "f.json").read_text())
+    assert {row["name"] for row in found["classes"]} == {folder.name for folder in (shapes / "train").iterdir()}
+    assert found["samples"] < len(list((shapes / "train").rglob("*.png")))  # the others are the run's validation images

@@ -122,8 +122,8 @@ def check_update(command: UpdateCommand) -> UpdateCommand:
     check_folder(command.artefact)
     if command.add is None and command.forget is None and command.remove is None:
         raise ReprogramError("nothing was said that could change it; give --add, --forget or --remove")
-    if command.files is not None and command.remove is None:
-        raise ReprogramError(f"--samples {command.files} goes with --remove; name the classes to remove")
+    if command.samples is not None and command.remove is None:
+        raise ReprogramError(f"--samples {command.samples} goes with --remove; name the classes to remove")
     return command
 
 
