@@ -6,6 +6,7 @@ from reprogram.lazy import lazy_names
 
 if TYPE_CHECKING:
     from reprogram.answers.fit import fit_files as fit_files
+    from reprogram.answers.forecast import forecast_files as forecast_files
     from reprogram.answers.mapping import AnswerMapping as AnswerMapping
     from reprogram.answers.registry import register_reader as register_reader
     from reprogram.answers.shards import find_shards as find_shards
@@ -16,6 +17,7 @@ _WHERE = {
     "AnswerMapping": "reprogram.answers.mapping",
     "find_shards": "reprogram.answers.shards",
     "fit_files": "reprogram.answers.fit",
+    "forecast_files": "reprogram.answers.forecast",
     "read_blocks": "reprogram.answers.shards",
     "register_reader": "reprogram.answers.registry",
     "write_logits": "reprogram.answers.write",

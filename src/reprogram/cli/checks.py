@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reprogram.answers.kinds import holds_answers
 from reprogram.cli.arguments import read, spell
 from reprogram.cli.commands import (
     EvaluateCommand,
+    ForecastCommand,
     LogitsCommand,
     MapCommand,
     MapPredictCommand,
@@ -168,6 +170,84 @@ def check_logits(given: dict[str, Any]) -> tuple[LogitsCommand, dict[str, Any]]:
         check_data_spec(command.data, expanded(command.data_root, "--data-root"))
     checked = SOURCES.read(find_source(command.model)[0].prefix, options, spell)
     return command, {name: getattr(checked, name) for name in options}
+
+
+@dataclass(frozen=True)
+class ForecastPlan:
+    """What `reprogram forecast` shall do.
+
+    Attributes:
+        command: the command.
+        settings: of its mapping.
+        options: of its model source.
+        answers: whether shards were given, not images.
+        factors: how many times the labels at hand.
+    """
+
+    command: ForecastCommand
+    settings: dict[str, Any]
+    options: dict[str, Any]
+    answers: bool
+    factors: tuple[float, ...]
+
+
+def check_forecast(given: dict[str, Any]) -> ForecastPlan:
+    """The command, what its samples are, and the settings of its mapping and of its model source."""
+    own = {name: value for name, value in given.items() if name in ForecastCommand.model_fields}
+    command, extras = read(ForecastCommand, own), {name: value for name, value in given.items() if name not in own}
+    if not command.files and command.run is None:
+        raise ReprogramError("neither images nor shards were given; write reprogram forecast DATA, or FILE [FILE ...]")
+    if command.out is not None and expanded(command.out, "--out").suffix.lower() not in (".json", ".csv"):
+        raise ReprogramError(f"--out {shown(command.out)} is neither .json nor .csv; name it so")
+    answers = holds_answers(command.files)
+    wrong = _ANSWERS_ONLY if not answers else _IMAGES_ONLY
+    for name in [name for name in wrong if name in command.model_fields_set]:
+        kind = "images" if not answers else "shards"
+        raise ReprogramError(f"{spell(name, getattr(command, name))} was given, but the samples are {kind}; leave it out")
+    settings = _own_settings(command.mapping, extras)
+    options = {name: value for name, value in extras.items() if name not in settings}
+    if answers and options:
+        raise ReprogramError(f"{spell(*next(iter(options.items())))} was given, but the samples are shards; leave it out")
+    if command.run is not None:
+        check_folder(command.run)
+    elif not answers:
+        check_model_name(command.model, command.weights)
+    if not answers and command.files:
+        check_data_spec(command.files[0], expanded(command.data_root, "--data-root"))
+    checked = SOURCES.read(find_source(command.model)[0].prefix, options, spell)
+    options = {name: getattr(checked, name) for name in options}
+    return ForecastPlan(command, settings, options, answers, _factors(command.factors))
+
+
+_ANSWERS_ONLY = ("classes", "source_labels", "scores")
+_IMAGES_ONLY = (
+    *("model", "pretrained", "weights", "run", "data_root", "download", "canvas", "batch_size", "cache", "skip_bad"),
+    "device",
+)
+
+
+def _own_settings(mapping: str | None, extras: dict[str, Any]) -> dict[str, Any]:
+    """Those of what was given that are settings of mappings, checked for the one that was named."""
+    settings = {name: value for name, value in extras.items() if name in MAPPINGS.setting_names()}
+    if mapping in (None, AUTO):
+        for name, value in settings.items():
+            why = "no mapping was named" if mapping is None else "mapping auto chooses it"
+            raise ReprogramError(f"{spell(name, value)} was given, but {why}; leave it out, or name a mapping")
+        return {}
+    if mapping not in MAPPINGS:
+        raise unknown("mapping", str(mapping), (*MAPPINGS, AUTO))
+    checked = MAPPINGS.read(str(mapping), settings, spell)
+    return {name: getattr(checked, name) for name in settings}
+
+
+def _factors(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(1 < factor <= 64 for factor in found):
+        raise ReprogramError(f"--factors {shown(text)} was given, but numbers above 1 and up to 64 with commas are expected")
+    return tuple(sorted(set(found)))
 
 
 def check_folder(path: str) -> None:

@@ -162,6 +162,37 @@ class LogitsCommand(Settings):
     device: str = Field("auto", description=_DEVICE)
 
 
+class ForecastCommand(Settings):
+    """Forecast the accuracy with two and four times as many labels, and which class gains most."""
+
+    files: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="DATA|FILE")] = Field(
+        [],
+        description="Labelled images as for `reprogram fit`, or shards of logits or answers as for `reprogram map`; by "
+        "default the run's images.",
+    )
+    mapping: str | None = Field(None, description="Label mapping; by default gaussian, for top-K answers blm+")
+    factors: str = Field("2,4", description="How many times the labels at hand, with commas.")
+    level: float = Field(0.9, ge=0.5, lt=1, description="How often an interval is to hold the truth.")
+    out: str | None = Field(None, description="A .json or .csv file for the forecast.")
+    model: str = _same("model")
+    pretrained: bool = _same("pretrained")
+    weights: str | None = _same("weights")
+    run: str | None = Field(None, description="Run folder: take its model with its trained program, and its data.")
+    data_root: str = _same("data_root")
+    download: bool = _same("download")
+    canvas: int | None = Field(None, ge=8, description="Side of the square that the model receives; by default its own.")
+    batch_size: int = Field(64, ge=1, le=2**31, description="Images per step.")
+    cache: bool = _same("cache")
+    skip_bad: bool = Field(False, description="Leave out images that cannot be decoded.")
+    device: str = Field("auto", description=_DEVICE)
+    classes: str | None = Field(
+        None, description="Of shards, the target classes: a file with one per line (or a JSON list), or names with commas."
+    )
+    source_labels: str | None = Field(None, description="Of shards, written the same way; by default those found.")
+    scores: Literal["fraction", "percent"] = Field("fraction", description="Range of top-K scores: 0 to 1, or 0 to 100.")
+    seed: int = Field(0, ge=0, description="Of the parts that are drawn, and of random weights.")
+
+
 class ModelsCommand(Settings):
     """List the frozen models that can be loaded; `models show NAME` describes one."""
 
@@ -229,6 +260,16 @@ def map_fields() -> dict[str, FieldInfo]:
     return fields | {"mapping": _with_names(MapCommand.model_fields["mapping"], MAPPINGS, [AUTO])}
 
 
+def forecast_fields() -> dict[str, FieldInfo]:
+    """The settings of all mappings that matter without training, and the options of all model sources."""
+    fields = _fields_of(MAPPINGS, "mapping", lambda settings: settings.without_training())
+    own = source_fields()
+    _check_free(own, set(fields))
+    fields |= own
+    _check_free(fields, set(ForecastCommand.model_fields))
+    return fields | {"mapping": _with_names(ForecastCommand.model_fields["mapping"], MAPPINGS, [AUTO])}
+
+
 def source_fields() -> dict[str, FieldInfo]:
     """The options of all model sources."""
     return _fields_of(OWNERS["source"], "source", lambda settings: list(settings.model_fields))
@@ -277,6 +318,13 @@ COMMANDS: dict[str, Command] = {
     "map predict": Command(MapPredictCommand, "reprogram.cli.answers:predict", check="reprogram.cli.checks:check_mapping"),
     "logits": Command(
         LogitsCommand, "reprogram.cli.answers:logits", source_fields, "reprogram.cli.checks:check_logits", open_ended=True
+    ),
+    "forecast": Command(
+        ForecastCommand,
+        "reprogram.cli.forecast:forecast",
+        forecast_fields,
+        "reprogram.cli.checks:check_forecast",
+        open_ended=True,
     ),
     "verify": Command(VerifyCommand, "reprogram.cli.verify:verify"),
     "models": Command(ModelsCommand, "reprogram.cli.inspect:models"),

@@ -121,7 +121,11 @@ def gaussian(
     ([[1.0, -1.0], [-1.0, 1.0]], [1.0, 1.0], [-1.0, -1.0])
     """
     check_shrinkage(shrinkage)
-    fit = GaussianFit.of(statistics)
+    return gaussian_of(GaussianFit.of(statistics), shrinkage, priors=priors)
+
+
+def gaussian_of(fit: GaussianFit, shrinkage: Shrinkage = "oas", *, priors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """As `gaussian`, of densities that are known already."""
     precise = fit.means / fit.variances(fit.oas() if shrinkage == "oas" else shrinkage)[:, None]
     bias = -(fit.means * precise).sum(0) / 2
     present = fit.samples > 0

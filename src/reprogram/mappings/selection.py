@@ -158,7 +158,7 @@ def select(
         if bool((samples < 0).any()):
             break
         kept = judged.to(targets.device)[targets]
-        hits = [_leads(scores, targets)[kept] for scorer in scorers for scores in scorer.scores(logits, targets, folds)]
+        hits = [leads(scores, targets)[kept] for scorer in scorers for scores in scorer.scores(logits, targets, folds)]
         bootstrap.add(torch.stack(hits, dim=1).cpu())
     if bool(samples.any()):
         raise ReprogramError("the second pass gave other samples than the first; start every pass with the same blocks")
@@ -216,7 +216,7 @@ def in_blocks(logits: Tensor, targets: Tensor, size: int) -> Blocks:
     return lambda: zip(logits.split(size), targets.split(size), strict=True)
 
 
-def _leads(scores: Tensor, targets: Tensor) -> Tensor:
+def leads(scores: Tensor, targets: Tensor) -> Tensor:
     """Whether the true class leads, (N,). What is equal up to rounding is no lead: it would be won by chance."""
     own = targets[:, None]
     lead = scores.gather(1, own).flatten() - scores.scatter(1, own, -torch.inf).amax(1)
