@@ -19,13 +19,15 @@ from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
 from reprogram.mappings.registry import AUTO, MAPPINGS
-from reprogram.mappings.selection import Selection, select
+from reprogram.mappings.selection import Block, Selection, select
 from reprogram.progress import Progress
 from reprogram.scores import Score
+from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
 
 Scores = Literal["fraction", "percent"]
 HELD_OUT_SHARE = 0.2
+_BLOCK_VALUES = 2_000_000
 
 
 def fit_files(
@@ -89,12 +91,13 @@ def fit_files(
             # Here and not by the workers: every row is judged by its own logits under a hundred mappings, so that all logits
             # would have to be sent back, which takes as long as reading them.
             progress.say("choosing the mapping; for that, the shards are read in this process, twice")
-            selection = _selected(plan, shards, survey)
+            selection = _selected(plan, shards)
             plan = replace(plan, mapping={"name": selection.choice.mapping, "seed": seed, **selection.choice.settings})
             notes = [f"chosen {selection}", *selection.notes]
         whole = _counts_whole_answers(plan.mapping, survey)
         if whole:
-            plan = replace(plan, mapping={**plan.mapping, "top_k": survey.longest})
+            others = {name: value for name, value in plan.mapping.items() if name != "top_ratio"}
+            plan = replace(plan, mapping={**others, "top_k": survey.longest})
             notes.append(f"K = {survey.longest}, the longest answer; --top-k or --top-ratio makes it another number")
         _check_plan(plan, survey)
         counted = count_shards(plan, shards, hands, progress)
@@ -156,9 +159,10 @@ def _rule(holdout: float | None, survey: Survey, has_tests: bool, seed: int) -> 
 
 def _counts_whole_answers(mapping: dict[str, Any], survey: Survey) -> bool:
     """Whether all labels of top-K answers count: K was left open, and the mapping has one."""
-    if survey.k_source is not None or not survey.longest or {"top_k", "top_ratio"} & mapping.keys():
+    if survey.k_source is not None or not survey.longest or "top_k" in mapping:
         return False
-    return "top_k" in MAPPINGS[mapping["name"]].settings.model_fields
+    # where K may be all labels anyway, as of gaussian+, it needs no number
+    return mapping.get("top_ratio", "all") == "all" and "top_ratio" in MAPPINGS[mapping["name"]].settings.model_fields
 
 
 def _check_plan(plan: Plan, survey: Survey) -> None:
@@ -171,7 +175,7 @@ def _check_plan(plan: Plan, survey: Survey) -> None:
     if survey.k_source is None and not mapping.takes_answers:
         raise ReprogramError(
             f"mapping {mapping.name!r} with these options needs all logits, but {str(survey.path)!r} holds top-K answers; "
-            "choose blm or blm+ without --normalize"
+            "choose gaussian+, blm or blm+, without --normalize"
         )
     if survey.k_source is None and survey.vocabulary.isdisjoint(plan.labels.source_numbers):
         raise ReprogramError(
@@ -209,12 +213,8 @@ def shared_note(count: int, labels: LabelSets) -> str:
     )
 
 
-def _selected(plan: Plan, shards: Sequence[Path], survey: Survey) -> Selection:
+def _selected(plan: Plan, shards: Sequence[Path]) -> Selection:
     """`auto`: the mapping that does best by leave-one-out on the rows to fit."""
-    if survey.k_source is None:
-        raise ReprogramError(
-            f"mapping 'auto' needs all logits, but {str(survey.path)!r} holds top-K answers; choose blm or blm+"
-        )
     return select(
         lambda: _kept_blocks(plan, shards),
         len(plan.labels.classes),
@@ -222,14 +222,20 @@ def _selected(plan: Plan, shards: Sequence[Path], survey: Survey) -> Selection:
     )
 
 
-def _kept_blocks(plan: Plan, shards: Sequence[Path]) -> Iterator[tuple[Tensor, Tensor]]:
-    """(logits, targets) of all rows that are fitted."""
+def _kept_blocks(plan: Plan, shards: Sequence[Path]) -> Iterator[Block]:
+    """(logits or answers, targets) of all rows that are fitted."""
     for path in shards:
         for rows, kept, _ in sided_rows(plan, path):
             part = rows.where(kept)
-            assert part.logits is not None
-            if len(part):
+            if not len(part):
+                continue
+            if part.logits is not None:
                 yield part.logits, part.targets
+                continue
+            assert part.indices is not None
+            answers = TopK.of(part.indices, part.probabilities, len(plan.labels.source_labels))
+            size = max(1, _BLOCK_VALUES // len(plan.labels.source_labels))  # as vectors they are as wide as logits
+            yield from zip(answers.split(size), part.targets.split(size), strict=True)
 
 
 def _identity(path: Path) -> tuple[int, int]:
