@@ -145,8 +145,13 @@ class TopKGaussianSettings(GaussianSettings):
     """Of gaussian+."""
 
     top_k: int | None = Field(None, ge=1, description=_TOP_K)
+    shrinkage: Shrinkage = Field(
+        0.6,  # what answers leave of a covariance is sparse, and "oas" shrinks it too little
+        description=GaussianSettings.model_fields["shrinkage"].description,
+        json_schema_extra=tried(("oas", 0.3, 0.6, 0.8)),
+    )
     transform: Transform = Field(
-        "sqrt",
+        "log",
         description="What a label counts: the root of its probability, its logarithm above 0.001, 1 / √rank, or 1.",
-        json_schema_extra=tried(("sqrt", "log", "rank", "presence")),
+        json_schema_extra=tried(("log", "rank", "sqrt", "presence")),
     )

@@ -59,7 +59,7 @@ class TopKGaussianStatistics(GaussianStatistics):
         top_k: how many labels of an answer count; None for all that it names.
         transform: what becomes of a probability; see `TRANSFORMS`.
 
-    >>> statistics = TopKGaussianStatistics(k_source=3, k_target=2)
+    >>> statistics = TopKGaussianStatistics(k_source=3, k_target=2, transform="sqrt")
     >>> answers, scores = torch.tensor([[2, 0], [1, -1]]), torch.tensor([[0.64, 0.25], [1.0, 0.0]])
     >>> statistics.update_top_k(answers, scores, torch.tensor([0, 1])).sums.T.tolist()
     [[0.5, 0.0, 0.8], [0.0, 1.0, 0.0]]
@@ -67,7 +67,7 @@ class TopKGaussianStatistics(GaussianStatistics):
 
     header: ClassVar[str] = "top_k_gaussian_statistics"
 
-    def __init__(self, k_source: int, k_target: int, *, top_k: int | None = None, transform: str = "sqrt") -> None:
+    def __init__(self, k_source: int, k_target: int, *, top_k: int | None = None, transform: str = "log") -> None:
         super().__init__(k_source, k_target)
         if transform not in TRANSFORMS:
             raise unknown("transform", transform, TRANSFORMS)
