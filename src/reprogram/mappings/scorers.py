@@ -19,7 +19,7 @@ from typing_extensions import override
 from reprogram.errors import ignore_evidence_warnings
 from reprogram.mappings.assignment import one_to_one
 from reprogram.mappings.gaussians import GaussianFit
-from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
+from reprogram.mappings.leave_one_out import Rest, bayes_without, gaussian_without, normalised_without
 from reprogram.mappings.registry import MAPPINGS, Family
 from reprogram.statistics import moments as m
 from reprogram.statistics.answers import TopK, distinct
@@ -225,8 +225,9 @@ class GaussianScorer(Scorer):
         self._fit = self._fit or GaussianFit.of(self._statistics)
         span = self._statistics.span
         inside = logits.double() if span is None else logits.double() @ span
+        rest = Rest(self._fit, (inside - self._fit.mean) @ self._fit.basis, targets)
         for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
-            yield gaussian_without(self._fit, inside, targets, shrinkage, priors=priors)
+            yield gaussian_without(self._fit, rest, targets, shrinkage, priors=priors)
 
 
 class OneToOneScorer(Scorer):

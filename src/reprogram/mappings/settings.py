@@ -153,5 +153,5 @@ class TopKGaussianSettings(GaussianSettings):
     transform: Transform = Field(
         "log",
         description="What a label counts: the root of its probability, its logarithm above 0.001, 1 / √rank, or 1.",
-        json_schema_extra=tried(("log", "rank", "sqrt", "presence")),
+        json_schema_extra=tried(("rank", "log", "sqrt", "presence")),
     )

@@ -4,7 +4,7 @@ Bayes' rule with one normal density per class, as `gaussian` has it, on what is 
 its best labels: a vector over the source labels, with a function of the probability for each label that is named.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -23,7 +23,7 @@ from reprogram.statistics.base import Statistics
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE
 from reprogram.statistics.top_k import TopKGaussianStatistics, answer_values, logit_vectors
 
-_MOST_FOR_ALL = 2048  # source labels; of more, only the default transform is tried, as each takes a covariance
+_MOST_FOR_ALL = 2048  # source labels
 
 
 class TopKGaussianMapping(GaussianMapping):
@@ -78,6 +78,13 @@ class TopKGaussianScorer(Scorer):
             for transform, top_k in product(self._values("transform"), self._values("top_k"))
         ]  # fmt: skip
         self._fits: list[GaussianFit] = []
+
+    @override
+    def _worth_trying(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        # each transform takes a covariance: of full logits, where gaussian is ahead, and of very many labels one is tried
+        declared = tuple(values) == self.family.settings.grid().get(name)
+        few = self.answers and self.k_source <= _MOST_FOR_ALL
+        return tuple(values) if name != "transform" or few or not declared else tuple(values)[:1]
 
     @override
     def _obstacle(self) -> str | None:
