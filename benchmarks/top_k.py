@@ -3,8 +3,8 @@
     python benchmarks/top_k.py FOLDER [FOLDER ...]
 
 Each folder holds train/, val/ and test/ with one folder of images per class. The bundled EfficientNet-Lite0 names its 5 or
-10 best labels of each image, with their probabilities or only in their order. Mappings are estimated on train: blm+ as it was
-the default of `reprogram map`, gaussian+ with its defaults, and `auto`, which chooses by leave-one-out on train. The
+10 best labels of each image, with their probabilities or only in their order. Mappings are estimated on train: blm+ as it
+was the default of `reprogram map`, gaussian+ with its defaults, and `auto`, which chooses by leave-one-out on train. The
 classifiers get the same answers as vectors over the source labels, and choose what becomes of a probability and how much
 they are regularised on val; test is only looked at for the table. Writes benchmarks/top_k.json and docs/results/top-k.md.
 """
@@ -161,8 +161,8 @@ def page(results: dict[tuple[int, bool], dict[str, Found]], sizes: dict[str, str
         "Test accuracy in % with its 95 % interval where the frozen model, the bundled EfficientNet-Lite0, names only its",
         "best labels of each image. `blm+` counts all labels of an answer with λ = 1; `gaussian+` has its defaults; `auto`",
         "chooses among flm, blm, blm+ and gaussian+ by leave-one-out on train. The classifiers are trained on the same",
-        "answers as vectors and tuned on val (what becomes of a probability, and their regularisation); the best of the three",
-        "is the one with the best *test* accuracy, which flatters it.",
+        "answers as vectors and tuned on val (what becomes of a probability, and their regularisation); the best of the",
+        "three is the one with the best *test* accuracy, which flatters it.",
         "",
         "Made by `python benchmarks/top_k.py " + " ".join(names) + "`",
         f"({made['cores']} cores, torch {made['packages']['torch']}).",
