@@ -24,15 +24,18 @@ from reprogram.progress import Progress
 from reprogram.scores import Score
 from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
+from reprogram.statistics.gaussian import LARGEST_COVARIANCE
 
 Scores = Literal["fraction", "percent"]
 HELD_OUT_SHARE = 0.2
+#: Of more rows no mapping is chosen unless that is asked for.
+MOST_CHOSEN_FROM = 20_000
 _BLOCK_VALUES = 2_000_000
 
 
 def fit_files(
     files: Files,
-    mapping: str = "blm+",
+    mapping: str | None = None,
     *,
     classes: Sequence[str] | None = None,
     source_labels: Sequence[str] | None = None,
@@ -51,7 +54,9 @@ def fit_files(
 
     Args:
         files: shards: paths, folders or patterns such as `shards/*.npz`; see `reprogram.answers.shards`.
-        mapping: one that is estimated from statistics, such as `blm` or `blm+`, or `auto` for the best of them.
+        mapping: one that is estimated from statistics, such as `gaussian+` or `blm`, or `auto` for the best of them by
+            leave-one-out. None is `auto` for up to `MOST_CHOSEN_FROM` rows; of more, `gaussian`, or `gaussian+` for top-K
+            answers, is taken without a choice, which would read every row twice in one process.
         classes: the target classes in order; by default those in the manifest beside the shards, or all labels, sorted.
         source_labels: the source labels in order; by default those in the manifest or header, or of all answers, sorted.
         holdout: the share of rows to measure on, drawn by a hash of each row (see `HoldOutRule`); by default the rows of the
@@ -70,7 +75,7 @@ def fit_files(
     """
     shards, tests = _without_tests(find_shards(files), [] if test is None else find_shards(test))
     settings = {name: value for name, value in settings.items() if value is not None}
-    _check_arguments(mapping, holdout, bool(tests), settings)
+    _check_arguments(mapping or AUTO, holdout, bool(tests), settings)
     if workers is not None and workers.name == "ray":  # other machines have another current folder
         shards, tests = [path.absolute() for path in shards], [path.absolute() for path in tests]
     progress = progress or Progress()
@@ -85,15 +90,19 @@ def fit_files(
             log_probabilities=bool(manifest.get("log_probabilities")),
         )
         rule = _rule(holdout, survey, bool(tests), seed)
-        plan = Plan(labels, {"name": mapping, "seed": seed, **settings}, rule, survey.starts)
         notes: list[str] = []
+        if mapping is None:
+            mapping = _default_mapping(survey, labels)
+            if mapping != AUTO:
+                notes.append(f"{mapping} was taken for {survey.rows} rows; --mapping auto chooses by leave-one-out")
+        plan = Plan(labels, {"name": mapping, "seed": seed, **settings}, rule, survey.starts)
         if mapping == AUTO:
             # Here and not by the workers: every row is judged by its own logits under a hundred mappings, so that all logits
             # would have to be sent back, which takes as long as reading them.
             progress.say("choosing the mapping; for that, the shards are read in this process, twice")
             selection = _selected(plan, shards)
             plan = replace(plan, mapping={"name": selection.choice.mapping, "seed": seed, **selection.choice.settings})
-            notes = [f"chosen {selection}", *selection.notes]
+            notes += [f"chosen {selection}", *selection.notes]
         whole = _counts_whole_answers(plan.mapping, survey)
         if whole:
             others = {name: value for name, value in plan.mapping.items() if name != "top_ratio"}
@@ -113,6 +122,15 @@ def fit_files(
         both = None if counted.kept is None or counted.held is None else counted.kept.merge(counted.held)
         fitted = _estimated(plan, both, torch.from_numpy(counted.samples.sum(0)))
     return replace(fitted, held_out=held_out, notes=tuple(notes), whole_answers=whole)
+
+
+def _default_mapping(survey: Survey, labels: LabelSets) -> str:
+    """What is the best we know where no mapping was named."""
+    if survey.rows <= MOST_CHOSEN_FROM:
+        return AUTO
+    if len(labels.source_labels) > LARGEST_COVARIANCE:
+        return "blm+"
+    return "gaussian+" if survey.k_source is None else "gaussian"
 
 
 def _without_tests(shards: list[Path], tests: list[Path]) -> tuple[list[Path], list[Path]]:

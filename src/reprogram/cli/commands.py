@@ -83,7 +83,7 @@ class MapCommand(Settings):
     """Estimate a label mapping from files of a model's answers, without images; `map predict` applies it to others."""
 
     files: ShardFiles = Field(description=_FILES)
-    mapping: str = Field("blm+", description="Label mapping")
+    mapping: str | None = Field(None, description="Label mapping; by default auto, or gaussian(+) for very many rows")
     out: str = Field("mapping", description="Folder for the mapping.")
     replace: bool = Field(False, description="Replace the mapping that stands in --out.")
     classes: str | None = Field(
