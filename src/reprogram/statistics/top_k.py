@@ -84,6 +84,7 @@ class TopKGaussianStatistics(GaussianStatistics):
             "transform": self.transform,
         }
 
+    @torch.no_grad()
     @override
     def update(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, log_probabilities: bool = False
