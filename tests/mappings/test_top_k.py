@@ -157,6 +157,14 @@ def test_in_training_it_is_cross_fitted_and_has_a_gradient():
     assert (logits.grad.abs().sum(1) > 0).all()
 
 
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_no_transform_hides_that_a_logit_is_none(transform, bad):
+    mapping = make_mapping("gaussian+", ["a", "b", "c"], CLASSES, transform=transform)
+    with pytest.raises(ReprogramError, match="NaN or infinite"):
+        mapping.predict(torch.tensor([[0.0, bad, 1.0]]))
+
+
 def test_a_span_of_the_logits_is_no_span_of_the_vectors():
     mapping = make_mapping("gaussian+", ["a", "b", "c"], CLASSES, span=torch.eye(3)[:, :2])
     assert mapping.span is None

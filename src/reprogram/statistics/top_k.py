@@ -23,7 +23,12 @@ _FLOOR = math.log(1e-3)
 def _by_rank(logs: Tensor) -> Tensor:
     """1 / √rank, the most probable label of each row first, and the first among equals."""
     order = logs.detach().argsort(dim=1, descending=True, stable=True)
-    return (order.argsort(1) + 1).to(logs.dtype).rsqrt()
+    return _unless_nan(logs, (order.argsort(1) + 1).to(logs.dtype).rsqrt())
+
+
+def _unless_nan(logs: Tensor, values: Tensor) -> Tensor:
+    """What does not depend on the numbers must still not hide that one of them is none."""
+    return values.where(~logs.isnan(), math.nan)
 
 
 #: What becomes of log p, by the name of the transform: (N, K) → (N, K).
@@ -31,7 +36,7 @@ TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "sqrt": lambda logs: (logs / 2).exp(),
     "log": lambda logs: (1 - logs / _FLOOR).clamp_min(0),
     "rank": _by_rank,
-    "presence": torch.ones_like,
+    "presence": lambda logs: _unless_nan(logs, torch.ones_like(logs)),
 }
 
 
