@@ -48,10 +48,10 @@ def answers_of(data: LogitSet, split: str, width: int, scored: bool) -> tuple[To
     return TopK.of(labels, scores if scored else None, probabilities.shape[1]), targets
 
 
-def vectors(answers: TopK, transform: str) -> scipy.sparse.csr_matrix:
+def vectors(answers: TopK, weighting: str) -> scipy.sparse.csr_matrix:
     """The same answers for a classifier."""
     rows = torch.arange(len(answers))[:, None].expand_as(answers.indices)
-    values = answer_values(answers, transform)
+    values = answer_values(answers, weighting)
     places = (rows.flatten().numpy(), answers.labels.flatten().numpy())
     return scipy.sparse.csr_matrix((values.flatten().numpy(), places), shape=answers.shape)
 
@@ -85,13 +85,13 @@ def trained(name: str, parts: dict[str, tuple[TopK, torch.Tensor]]) -> tuple[np.
     """What the best classifier of a kind by validation says about test, and what it was told."""
     best: tuple[float, Any, str, str] | None = None
     # trees hardly see a difference between functions of a probability that keep its order
-    for transform in ("sqrt", "rank") if name == "extra trees" else ("sqrt", "log", "rank", "presence"):
-        inputs = {split: (vectors(answers, transform), targets.numpy()) for split, (answers, targets) in parts.items()}
+    for weighting in ("sqrt", "rank") if name == "extra trees" else ("sqrt", "log", "rank", "presence"):
+        inputs = {split: (vectors(answers, weighting), targets.numpy()) for split, (answers, targets) in parts.items()}
         for told, make in tried(name):
             model = make().fit(*inputs["train"])
             score = model.score(*inputs["val"])
             if best is None or score > best[0]:
-                best = (score, model, transform, told)
+                best = (score, model, weighting, told)
     assert best is not None
     return best[1].predict(vectors(parts["test"][0], best[2])), f"{best[2]}, {best[3]}"
 

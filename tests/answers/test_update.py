@@ -21,7 +21,7 @@ METHODS = {
     "blm+": {"top_k": 3},
     "blm+ standardised": {"top_k": 3, "normalize": "standardise"},
     "gaussian": {},
-    "gaussian+": {"top_k": 4, "transform": "log"},
+    "gaussian+": {"top_k": 4, "weighting": "log"},
 }
 
 
@@ -133,7 +133,7 @@ def test_new_source_labels_and_longer_answers_join(tmp_path):
     assert undone.mapping.statistics.matrix.sum() == old.mapping.statistics.matrix.sum()
 
 
-@pytest.mark.parametrize("options", [{}, {"top_k": 2, "transform": "sqrt", "shrinkage": "oas"}])
+@pytest.mark.parametrize("options", [{}, {"top_k": 2, "weighting": "sqrt", "shrinkage": "oas"}])
 def test_new_source_labels_join_those_of_gaussian_plus(options, tmp_path):
     first = answer_line("cat", ("Tabby", 0.9), ("Fur", 0.5)) + answer_line("dog", ("Snout", 0.8), ("Fur", 0.1))
     first += answer_line("cat", ("Tabby", 0.4), ("Snout", 0.2)) + answer_line("dog", ("Snout", 0.6), ("Collar", 0.3))

@@ -33,7 +33,7 @@ FACTS = {
     "blm": (COUNTS, "reuse"),
     "blm+": (PROBABILITIES, "reuse"),
     "gaussian": ({}, "reuse"),
-    "gaussian+": ({"top_k": None, "transform": "log"}, "reuse"),
+    "gaussian+": ({"top_k": None, "weighting": "log"}, "reuse"),
     "linear": (None, "never"),
     "sigmoid": (None, "never"),
     "none": (None, "never"),
@@ -335,7 +335,7 @@ FAMILIES = {
     "blm": {"smoothing": 0.3, "normalize": "standardise"},
     "blm+": {"top_k": 3, "normalize": "centre"},
     "gaussian": {"shrinkage": 0.3, "priors": True},
-    "gaussian+": {"top_k": 4, "transform": "sqrt", "shrinkage": 0.3},
+    "gaussian+": {"top_k": 4, "weighting": "sqrt", "shrinkage": 0.3},
     "rlm": {"normalize": "centre"},
 }
 families = pytest.mark.parametrize("name", FAMILIES)

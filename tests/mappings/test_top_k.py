@@ -14,7 +14,7 @@ from reprogram.mappings.left_out import LeftOut
 from reprogram.mappings.selection import select
 from reprogram.statistics.answers import TopK
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE
-from reprogram.statistics.top_k import TRANSFORMS, answer_values, logit_vectors
+from reprogram.statistics.top_k import WEIGHTINGS, answer_values, logit_vectors
 
 fast = settings(deadline=None, derandomize=True, max_examples=40)
 CLASSES = ["ant", "bee", "cow", "dog"]
@@ -54,9 +54,9 @@ def estimated(name, answers, targets, **options):
             ("blm+", {"top_k": 2}),
             ("blm+", {"top_ratio": "all", "smoothing": 10.0}),
             ("gaussian+", {}),
-            ("gaussian+", {"transform": "log", "shrinkage": 0.3, "top_k": 2}),
-            ("gaussian+", {"transform": "rank", "shrinkage": 0.6, "priors": True}),
-            ("gaussian+", {"transform": "presence", "shrinkage": 1.0}),
+            ("gaussian+", {"weighting": "log", "shrinkage": 0.3, "top_k": 2}),
+            ("gaussian+", {"weighting": "rank", "shrinkage": 0.6, "priors": True}),
+            ("gaussian+", {"weighting": "presence", "shrinkage": 1.0}),
         ]
     ),
 )
@@ -91,13 +91,13 @@ def test_one_to_one_mappings_are_judged_on_folds_of_answers(name):
         torch.testing.assert_close(found[inside].softmax(1), said.probabilities, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS)
-def test_it_is_the_discriminant_of_the_vectors_and_labels_that_nobody_names_say_nothing(transform):
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_it_is_the_discriminant_of_the_vectors_and_labels_that_nobody_names_say_nothing(weighting):
     answers, targets = drawn(1, 30, 3, 8)
     wider = TopK(answers.indices, answers.probabilities, 11)
-    mapping = estimated("gaussian+", wider, targets, transform=transform, shrinkage=0.4)
+    mapping = estimated("gaussian+", wider, targets, weighting=weighting, shrinkage=0.4)
     assert (mapping.weights[8:] == 0).all()
-    vectors = wider.dense(answer_values(wider, transform)).numpy()
+    vectors = wider.dense(answer_values(wider, weighting)).numpy()
     expected = oracle.gaussian_scores(vectors, targets.numpy(), 3, vectors, 0.4)
     said = mapping.predict_answers(wider.indices, wider.probabilities)
     known = ~said.guessed
@@ -121,12 +121,12 @@ def test_an_unknown_label_is_guessed_by_frequency_and_a_bare_label_is_enough():
     assert said.probabilities[2].tolist() == pytest.approx([0.4, 0.6])
 
 
-@pytest.mark.parametrize(("top_k", "transform"), [(None, "sqrt"), (3, "log"), (2, "rank")])
-def test_full_logits_are_mapped_as_their_answers(top_k, transform):
+@pytest.mark.parametrize(("top_k", "weighting"), [(None, "sqrt"), (3, "log"), (2, "rank")])
+def test_full_logits_are_mapped_as_their_answers(top_k, weighting):
     generator = torch.Generator().manual_seed(0)
     targets = torch.arange(60) % 4
     logits = torch.randn(60, 9, generator=generator) + 3 * torch.eye(4, 9)[targets]
-    mapping = make_mapping("gaussian+", [f"s{i}" for i in range(9)], CLASSES, top_k=top_k, transform=transform)
+    mapping = make_mapping("gaussian+", [f"s{i}" for i in range(9)], CLASSES, top_k=top_k, weighting=weighting)
     mapping.estimate(mapping.count(logits, targets))
     scores, indices = logits.double().softmax(1).topk(top_k or 9, dim=1)
     said = mapping.predict(logits, precise=True, evidence=2)
@@ -136,9 +136,9 @@ def test_full_logits_are_mapped_as_their_answers(top_k, transform):
     torch.testing.assert_close(mapping(logits.bfloat16().float()), mapping(logits.bfloat16()))
     reason = said.evidence[0][0]
     place = mapping.source_labels.index(reason.source)
-    inputs = mapping.affine.normalised(logit_vectors(logits[:1], top_k, transform))
+    inputs = mapping.affine.normalised(logit_vectors(logits[:1], top_k, weighting))
     assert reason.logit == pytest.approx(float(inputs[0, place]), abs=1e-5)
-    mapper = LabelMapper("gaussian+", top_k=top_k, transform=transform).fit(logits.numpy(), targets.numpy())
+    mapper = LabelMapper("gaussian+", top_k=top_k, weighting=weighting).fit(logits.numpy(), targets.numpy())
     np.testing.assert_allclose(mapper.decision_function(logits.numpy()), mapping(logits).numpy(), rtol=1e-3, atol=1e-3)
 
 
@@ -157,10 +157,10 @@ def test_in_training_it_is_cross_fitted_and_has_a_gradient():
     assert (logits.grad.abs().sum(1) > 0).all()
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_no_transform_hides_that_a_logit_is_none(transform, bad):
-    mapping = make_mapping("gaussian+", ["a", "b", "c"], CLASSES, transform=transform)
+def test_no_weighting_hides_that_a_logit_is_none(weighting, bad):
+    mapping = make_mapping("gaussian+", ["a", "b", "c"], CLASSES, weighting=weighting)
     with pytest.raises(ReprogramError, match="NaN or infinite"):
         mapping.predict(torch.tensor([[0.0, bad, 1.0]]))
 
@@ -173,7 +173,7 @@ def test_a_span_of_the_logits_is_no_span_of_the_vectors():
 
 def test_saving_classes_and_forgetting(tmp_path):
     answers, targets = drawn(5, 60, 3, 8)
-    mapping = estimated("gaussian+", answers, targets, transform="log", shrinkage=0.6, top_k=2)
+    mapping = estimated("gaussian+", answers, targets, weighting="log", shrinkage=0.6, top_k=2)
     mapping.save(tmp_path / "saved")
     again = Mapping.load(tmp_path / "saved")
     assert again.settings == mapping.settings
@@ -183,7 +183,7 @@ def test_saving_classes_and_forgetting(tmp_path):
     gone = mapping.new_statistics().update_top_k(answers.indices[some], answers.probabilities[some], targets[some])
     with ignore_evidence_warnings():
         smaller = again.without_class("bee", gone)
-    rest = estimated("gaussian+", answers[~some], targets[~some], transform="log", shrinkage=0.6, top_k=2)
+    rest = estimated("gaussian+", answers[~some], targets[~some], weighting="log", shrinkage=0.6, top_k=2)
     torch.testing.assert_close(smaller.weights, rest.weights[:, [0, 2, 3]], rtol=1e-4, atol=1e-4)
     with pytest.raises(ReprogramError, match="needs the samples of class"):
         again.without_class("bee")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reprogram.errors import ReprogramError
 from reprogram.statistics.answers import TopK
 from reprogram.statistics.gaussian import GaussianStatistics
-from reprogram.statistics.top_k import TRANSFORMS, TopKGaussianStatistics, logit_vectors
+from reprogram.statistics.top_k import WEIGHTINGS, TopKGaussianStatistics, logit_vectors
 
 fast = settings(deadline=None, derandomize=True, max_examples=30)
 
@@ -23,7 +23,7 @@ def drawn(seed, n, width, k_source, k_target):
     return indices, scores, torch.randint(0, k_target, (n,), generator=generator)
 
 
-def written_out(indices, scores, k_source, top_k, transform):
+def written_out(indices, scores, k_source, top_k, weighting):
     """Each vector by a loop."""
     found = torch.zeros(len(indices), k_source, dtype=torch.float64)
     for row in range(len(indices)):
@@ -35,7 +35,7 @@ def written_out(indices, scores, k_source, top_k, transform):
                 "log": max(0.0, 1 - math.log(score) / math.log(1e-3)) if score else 0.0,
                 "rank": 1 / math.sqrt(place + 1),
                 "presence": 1.0,
-            }[transform]
+            }[weighting]
             found[row, label] = value if score else 0.0
     return found
 
@@ -53,15 +53,15 @@ def same(one, other):
     width=st.integers(1, 4),
     k_source=st.sampled_from([5, 40]),  # the pairs of labels are counted one by one only where they are few
     top_k=st.sampled_from([None, 1, 2]),
-    transform=st.sampled_from(list(TRANSFORMS)),
+    weighting=st.sampled_from(list(WEIGHTINGS)),
     weighted=st.booleans(),
 )
-def test_counting_answers_is_counting_their_vectors_in_any_pieces(seed, n, width, k_source, top_k, transform, weighted):
+def test_counting_answers_is_counting_their_vectors_in_any_pieces(seed, n, width, k_source, top_k, weighting, weighted):
     indices, scores, targets = drawn(seed, n, width, k_source, 3)
     weights = torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) + 0.1 if weighted else None
-    vectors = written_out(indices, scores, k_source, top_k, transform)
+    vectors = written_out(indices, scores, k_source, top_k, weighting)
     expected = GaussianStatistics(k_source, 3).update(vectors, targets, weights)
-    empty = TopKGaussianStatistics(k_source, 3, top_k=top_k, transform=transform)
+    empty = TopKGaussianStatistics(k_source, 3, top_k=top_k, weighting=weighting)
     whole = empty.copy().update_top_k(indices, scores, targets, weights)
     same(whole, expected)
     cut = n // 2
@@ -74,21 +74,21 @@ def test_counting_answers_is_counting_their_vectors_in_any_pieces(seed, n, width
 
 
 @fast
-@given(seed=st.integers(0, 9999), top_k=st.sampled_from([None, 1, 3, 99]), transform=st.sampled_from(list(TRANSFORMS)))
-def test_full_logits_count_as_the_answers_that_their_softmax_gives(seed, top_k, transform):
+@given(seed=st.integers(0, 9999), top_k=st.sampled_from([None, 1, 3, 99]), weighting=st.sampled_from(list(WEIGHTINGS)))
+def test_full_logits_count_as_the_answers_that_their_softmax_gives(seed, top_k, weighting):
     generator = torch.Generator().manual_seed(seed)
     logits, targets = 3 * torch.randn(12, 6, generator=generator), torch.arange(12) % 3
     scores, indices = logits.double().softmax(1).topk(min(top_k or 6, 6), dim=1)
-    found = TopKGaussianStatistics(6, 3, top_k=top_k, transform=transform).update(logits, targets)
-    same(found, TopKGaussianStatistics(6, 3, transform=transform).update_top_k(indices, scores, targets))
-    vectors = logit_vectors(logits.double(), top_k, transform)
-    torch.testing.assert_close(vectors, written_out(indices, scores, 6, None, transform))
+    found = TopKGaussianStatistics(6, 3, top_k=top_k, weighting=weighting).update(logits, targets)
+    same(found, TopKGaussianStatistics(6, 3, weighting=weighting).update_top_k(indices, scores, targets))
+    vectors = logit_vectors(logits.double(), top_k, weighting)
+    torch.testing.assert_close(vectors, written_out(indices, scores, 6, None, weighting))
 
 
-@pytest.mark.parametrize("transform", ["sqrt", "log"])
-def test_vectors_of_logits_have_gradients_also_where_a_probability_is_nothing(transform):
+@pytest.mark.parametrize("weighting", ["sqrt", "log"])
+def test_vectors_of_logits_have_gradients_also_where_a_probability_is_nothing(weighting):
     logits = torch.tensor([[4.0, 3.0, -3e38, 1.0]], requires_grad=True)
-    logit_vectors(logits, 3, transform).sum().backward()
+    logit_vectors(logits, 3, weighting).sum().backward()
     assert logits.grad.isfinite().all()
     assert logits.grad[0, 0] != 0
     assert logits.grad[0, 2] == 0
@@ -106,9 +106,9 @@ def test_source_labels_may_come_in_between():
 
 def test_statistics_of_another_form_are_not_added():
     with pytest.raises(ReprogramError, match="must be alike"):
-        TopKGaussianStatistics(3, 2).merge(TopKGaussianStatistics(3, 2, transform="rank"))
-    with pytest.raises(ReprogramError, match="transform 'root' is not known"):
-        TopKGaussianStatistics(3, 2, transform="root")
+        TopKGaussianStatistics(3, 2).merge(TopKGaussianStatistics(3, 2, weighting="rank"))
+    with pytest.raises(ReprogramError, match="weighting 'root' is not known"):
+        TopKGaussianStatistics(3, 2, weighting="root")
     with pytest.raises(ReprogramError, match=r"choose gaussian\+"):
         GaussianStatistics(3, 2).update_top_k(torch.tensor([[0]]), None, torch.tensor([0]))
     assert TopK.of(torch.tensor([[0]]), None, 3).shape == (1, 3)

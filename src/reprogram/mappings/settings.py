@@ -15,7 +15,7 @@ LARGEST_SMOOTHING = 1e100
 Refresh = Literal["never", "fresh", "reuse"]
 Normalize = Literal["none", "centre", "standardise"]
 TopRatio = Annotated[float, Field(gt=0)] | Literal["all"]
-Transform = Literal["sqrt", "log", "rank", "presence"]
+Weighting = Literal["sqrt", "log", "rank", "presence"]
 Shrinkage = Annotated[float, Field(gt=0, le=1)] | Literal["oas"]
 
 
@@ -150,7 +150,7 @@ class TopKGaussianSettings(GaussianSettings):
         description=GaussianSettings.model_fields["shrinkage"].description,
         json_schema_extra=tried(("oas", 0.3, 0.6, 0.8)),
     )
-    transform: Transform = Field(
+    weighting: Weighting = Field(
         "log",
         description="What a label counts: the root of its probability, its logarithm above 0.001, 1 / √rank, or 1.",
         json_schema_extra=tried(("rank", "log", "sqrt", "presence")),

@@ -37,7 +37,7 @@ class TopKGaussianMapping(GaussianMapping):
     @override
     def empty_statistics(self) -> Statistics:
         return TopKGaussianStatistics(
-            self.k_source, self.k_target, top_k=self.settings.top_k, transform=self.settings.transform
+            self.k_source, self.k_target, top_k=self.settings.top_k, weighting=self.settings.weighting
         )
 
     @property
@@ -48,13 +48,13 @@ class TopKGaussianMapping(GaussianMapping):
     @override
     def inputs(self, logits: Tensor) -> Tensor:
         wide = logits if logits.dtype == torch.float64 else logits.float()
-        return logit_vectors(wide, self.settings.top_k, self.settings.transform)
+        return logit_vectors(wide, self.settings.top_k, self.settings.weighting)
 
     @override
     def answer_shares(self, affine: Affine, answers: TopK) -> tuple[Tensor, Tensor]:
         affine = affine.to(torch.float64)
         answers = answers.to(affine.omega.device).best(self.settings.top_k)
-        values = answer_values(answers, self.settings.transform)
+        values = answer_values(answers, self.settings.weighting)
         scores = answers.times(affine.omega, values)
         if affine.shift is not None and affine.bias is not None:
             scores = scores + (affine.bias - affine.shift @ affine.omega)
@@ -67,24 +67,24 @@ class TopKGaussianMapping(GaussianMapping):
 class TopKGaussianScorer(Scorer):
     """Of gaussian+, by exact leave-one-out."""
 
-    judges = ("transform", "top_k", "priors", "shrinkage")
+    judges = ("weighting", "top_k", "priors", "shrinkage")
     takes_answers = True
     one_shot = True
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._statistics = [] if self.obstacle else [
-            TopKGaussianStatistics(self.k_source, self.k_target, top_k=top_k, transform=transform)
-            for transform, top_k in product(self._values("transform"), self._values("top_k"))
+            TopKGaussianStatistics(self.k_source, self.k_target, top_k=top_k, weighting=weighting)
+            for weighting, top_k in product(self._values("weighting"), self._values("top_k"))
         ]  # fmt: skip
         self._fits: list[GaussianFit] = []
 
     @override
     def _worth_trying(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-        # each transform takes a covariance: of full logits, where gaussian is ahead, and of very many labels one is tried
+        # each weighting takes a covariance: of full logits, where gaussian is ahead, and of very many labels one is tried
         declared = tuple(values) == self.family.settings.grid().get(name)
         few = self.answers and self.k_source <= _MOST_FOR_ALL
-        return tuple(values) if name != "transform" or few or not declared else tuple(values)[:1]
+        return tuple(values) if name != "weighting" or few or not declared else tuple(values)[:1]
 
     @override
     def _obstacle(self) -> str | None:
@@ -105,11 +105,11 @@ class TopKGaussianScorer(Scorer):
             guessed = None
             if isinstance(logits, TopK):
                 answers = logits.best(statistics.top_k)
-                values = answer_values(answers, statistics.transform)
+                values = answer_values(answers, statistics.weighting)
                 rest = Rest(fit, answers.times(fit.basis, values) - fit.mean @ fit.basis, targets)
                 guessed = ~_speaks_without(statistics, answers, values).any(1) | ((frequencies > 0).sum(1) < 2)
             else:
-                vectors = logit_vectors(logits.double(), statistics.top_k, statistics.transform)
+                vectors = logit_vectors(logits.double(), statistics.top_k, statistics.weighting)
                 rest = Rest(fit, (vectors - fit.mean) @ fit.basis, targets)
             shares = frequencies / frequencies.sum(1, keepdim=True).clamp_min(1)
             by_frequency = shares.clamp_min(SMALLEST_SHARE).log()

@@ -31,8 +31,8 @@ def _unless_nan(logs: Tensor, values: Tensor) -> Tensor:
     return values.where(~logs.isnan(), math.nan)
 
 
-#: What becomes of log p, by the name of the transform: (N, K) → (N, K).
-TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
+#: What becomes of log p, by the name of the weighting: (N, K) → (N, K).
+WEIGHTINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "sqrt": lambda logs: (logs / 2).exp(),
     "log": lambda logs: (1 - logs / _FLOOR).clamp_min(0),
     "rank": _by_rank,
@@ -40,19 +40,19 @@ TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def answer_values(answers: TopK, transform: str) -> Tensor:
+def answer_values(answers: TopK, weighting: str) -> Tensor:
     """The values (N, K) float64 of the labels that answers name; 0 in empty places and where the probability is 0."""
-    values = TRANSFORMS[transform](answers.probabilities.log())
+    values = WEIGHTINGS[weighting](answers.probabilities.log())
     return values.where(answers.probabilities > 0, 0)
 
 
-def logit_vectors(logits: Tensor, top_k: int | None, transform: str) -> Tensor:
+def logit_vectors(logits: Tensor, top_k: int | None, weighting: str) -> Tensor:
     """The vectors (N, k_S) of full logits, by the `top_k` best labels of their softmax or by all; it has a gradient."""
     logs = logits.log_softmax(1)
     if top_k is None or top_k >= logits.shape[1]:
-        return TRANSFORMS[transform](logs)
+        return WEIGHTINGS[weighting](logs)
     _, labels = stable_top_k(logits.detach(), top_k)
-    return torch.zeros_like(logs).scatter(1, labels, TRANSFORMS[transform](logs.gather(1, labels)))
+    return torch.zeros_like(logs).scatter(1, labels, WEIGHTINGS[weighting](logs.gather(1, labels)))
 
 
 class TopKGaussianStatistics(GaussianStatistics):
@@ -62,9 +62,9 @@ class TopKGaussianStatistics(GaussianStatistics):
         k_source: the number of source labels.
         k_target: the number of target classes, also of absent ones.
         top_k: how many labels of an answer count; None for all that it names.
-        transform: what becomes of a probability; see `TRANSFORMS`.
+        weighting: what becomes of a probability; see `WEIGHTINGS`.
 
-    >>> statistics = TopKGaussianStatistics(k_source=3, k_target=2, transform="sqrt")
+    >>> statistics = TopKGaussianStatistics(k_source=3, k_target=2, weighting="sqrt")
     >>> answers, scores = torch.tensor([[2, 0], [1, -1]]), torch.tensor([[0.64, 0.25], [1.0, 0.0]])
     >>> statistics.update_top_k(answers, scores, torch.tensor([0, 1])).sums.T.tolist()
     [[0.5, 0.0, 0.8], [0.0, 1.0, 0.0]]
@@ -72,13 +72,13 @@ class TopKGaussianStatistics(GaussianStatistics):
 
     header: ClassVar[str] = "top_k_gaussian_statistics"
 
-    def __init__(self, k_source: int, k_target: int, *, top_k: int | None = None, transform: str = "log") -> None:
+    def __init__(self, k_source: int, k_target: int, *, top_k: int | None = None, weighting: str = "log") -> None:
         super().__init__(k_source, k_target)
-        if transform not in TRANSFORMS:
-            raise unknown("transform", transform, TRANSFORMS)
+        if weighting not in WEIGHTINGS:
+            raise unknown("weighting", weighting, WEIGHTINGS)
         if top_k is not None and top_k < 1:
             raise ReprogramError(f"top_k = {top_k} was given, but at least 1 is expected; leave it out to count all labels")
-        self.top_k, self.transform = top_k, transform
+        self.top_k, self.weighting = top_k, weighting
 
     @override
     def config(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class TopKGaussianStatistics(GaussianStatistics):
             "k_source": self.k_source,
             "k_target": self.k_target,
             "top_k": self.top_k,
-            "transform": self.transform,
+            "weighting": self.weighting,
         }
 
     @torch.no_grad()
@@ -96,7 +96,7 @@ class TopKGaussianStatistics(GaussianStatistics):
     ) -> Self:
         """As in `Statistics`; the softmax is taken of log-probabilities, too, as it is when a mapping is applied."""
         logits = self._checked_logits(logits)
-        return super().update(logit_vectors(logits.double(), self.top_k, self.transform), targets, weights)
+        return super().update(logit_vectors(logits.double(), self.top_k, self.weighting), targets, weights)
 
     @torch.no_grad()
     @override
@@ -104,7 +104,7 @@ class TopKGaussianStatistics(GaussianStatistics):
         self, indices: Tensor, probabilities: Tensor | None, targets: Tensor, weights: Tensor | None = None
     ) -> Self:
         answers = TopK.of(indices, probabilities, self.k_source).to(self.samples.device).best(self.top_k)
-        values = answer_values(answers, self.transform)
+        values = answer_values(answers, self.weighting)
         if answers.indices.shape[1] ** 2 > self.k_source:  # then whole rows are as cheap as pairs of labels
             return super().update(answers.dense(values), targets, weights)
         targets = self._checked_targets(targets, len(answers))
