@@ -13,9 +13,12 @@ from reprogram.answers.fit import fit_files
 from reprogram.answers.labels import rank_weights
 from reprogram.answers.mapping import AnswerMapping
 from reprogram.answers.parallel import Workers
+from reprogram.answers.shards import read_blocks
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.files import write_sealed
 from reprogram.mappings.base import make_mapping
+from reprogram.mappings.selection import select
+from reprogram.statistics.answers import TopK
 from reprogram.statistics.gaussian import GaussianStatistics
 from reprogram.statistics.joint import JointStatistics
 
@@ -26,6 +29,7 @@ METHODS = {
     "blm+": {"top_k": 4},
     "blm+ standardised": {"top_k": 4, "normalize": "standardise"},
     "gaussian": {},
+    "gaussian+": {"top_k": 4},
     "rlm": {},
 }
 
@@ -174,9 +178,52 @@ def test_test_shards_inside_the_folder_are_not_fitted(split, method, tmp_path, m
 
 def test_auto_chooses_by_leave_one_out(shards):
     saved = fit_files(shards[1], "auto")
-    assert saved.mapping.name in ("blm", "blm+", "gaussian", "flm")
+    assert saved.mapping.name in ("blm", "blm+", "gaussian", "gaussian+", "flm")
     assert saved.notes[0].startswith(f"chosen {saved.mapping.name}")
     assert saved.held_out.score.accuracy > 0.7
+
+
+def answered(path, n=120, seed=0):
+    """Answers of two or three labels, of which the first tells the class most of the time."""
+    rng = np.random.default_rng(seed)
+    lines = []
+    for row in range(n):
+        target = row % 3
+        liked = rng.random(9) + 0.8 * np.eye(3, 9)[target]
+        names = [f"s{label}" for label in np.argsort(-liked)[: 2 + row % 2]]
+        lines.append(
+            json.dumps({"label": CLASSES[target], "topk_labels": names, "topk_scores": [0.6, 0.3, 0.1][: len(names)]})
+        )
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_auto_chooses_by_answers_and_is_the_default(tmp_path, monkeypatch):
+    path = answered(tmp_path / "answers.jsonl")
+    saved, default = fit_files(path, "auto", holdout=0), fit_files(path, holdout=0)
+    same(saved, default)
+    assert saved.notes[0].startswith(f"chosen {saved.mapping.name}")
+    assert "by leave-one-out on 120 samples" in saved.notes[0]
+    rows = saved.labels.rows(next(read_blocks(path)))
+    answers = TopK.of(rows.indices, rows.probabilities, len(saved.labels.source_labels))
+    choice = select((answers, rows.targets), 3).choice
+    kept = {name: value for name, value in choice.settings.items() if name != "top_ratio"}
+    assert choice.mapping == saved.mapping.name
+    assert kept.items() <= saved.mapping.config().items()
+    monkeypatch.setattr("reprogram.answers.fit.MOST_CHOSEN_FROM", 100)
+    assert fit_files(path, holdout=0).mapping.name == "gaussian+"
+    many = fit_files(write(tmp_path / "logits", [N]), holdout=0)
+    assert many.mapping.name == "gaussian"
+    assert "gaussian was taken for 240 rows; --mapping auto" in many.notes[0]
+
+
+def test_whole_answers_count_where_auto_says_all(tmp_path):
+    """K of blm+ is then the longest answer, and grows with later ones."""
+    path = answered(tmp_path / "answers.jsonl", 40)
+    saved = fit_files(path, "blm+", holdout=0, top_ratio="all")
+    assert saved.whole_answers
+    assert saved.mapping.statistics.top_k == 3
+    same(saved, fit_files(path, "blm+", holdout=0))
 
 
 ANSWERS = [
@@ -280,7 +327,6 @@ def test_mistakes_are_one_sentence(answers, shards, tmp_path):
     cases = [
         ((answers, "gaussian"), {}, "needs all logits"),
         ((answers, "blm"), {"normalize": "centre"}, "needs all logits"),
-        ((answers, "auto"), {}, "needs all logits"),
         ((answers, "linear"), {}, "learned by gradient"),
         ((answers, "blmm"), {}, "did you mean 'blm'"),
         ((answers, "blm"), {"classes": ["cat", "bird"]}, "row 2 of .*answers.jsonl' has the label 'dog'"),

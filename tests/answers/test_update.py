@@ -21,6 +21,7 @@ METHODS = {
     "blm+": {"top_k": 3},
     "blm+ standardised": {"top_k": 3, "normalize": "standardise"},
     "gaussian": {},
+    "gaussian+": {"top_k": 4, "weighting": "log"},
 }
 
 
@@ -87,11 +88,11 @@ def test_adding_equals_one_fit_of_everything_and_forgetting_undoes_it(case, file
 def test_a_removed_class_was_never_there(case, name, files):
     both = [files / "old.npz", files / "new.npz"]
     whole, without = fitted(both, case), fitted(files / f"not-{name}.npz", case)
-    options = {"samples": both} if case == "gaussian" else {}
+    options = {"samples": both} if case.startswith("gaussian") else {}
     removed, change = update_mapping(whole, remove=[name], **options)
     same(removed, without)
     assert change.record == {"remove": [name]}
-    if case == "gaussian":
+    if case.startswith("gaussian"):
         with pytest.raises(ReprogramError, match=rf"needs all samples of class '{name}' .* --samples"):
             update_mapping(whole, remove=[name])
         with pytest.raises(ReprogramError, match=f"samples of class '{name}', but the mapping was given"):
@@ -116,20 +117,47 @@ def test_new_source_labels_and_longer_answers_join(tmp_path):
     (tmp_path / "one.jsonl").write_text(first)
     (tmp_path / "two.jsonl").write_text(second)
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    old, whole = fit_files(one, holdout=0), fit_files([one, two], holdout=0)
+    old, whole = fit_files(one, "blm+", holdout=0), fit_files([one, two], "blm+", holdout=0)
     assert (old.mapping.statistics.top_k, whole.mapping.statistics.top_k) == (2, 3)
     added, _ = update_mapping(old, add=two)
     same(added, whole)
-    fixed, _ = update_mapping(fit_files(one, holdout=0, top_k=2), add=two)
-    same(fixed, fit_files([one, two], holdout=0, top_k=2))
+    fixed, _ = update_mapping(fit_files(one, "blm+", holdout=0, top_k=2), add=two)
+    same(fixed, fit_files([one, two], "blm+", holdout=0, top_k=2))
     named = ["Tabby", "Fur", "Snout", "Beak"]
-    given, _ = update_mapping(fit_files(one, holdout=0, top_k=2, source_labels=named), add=two)
-    same(given, fit_files([one, two], holdout=0, top_k=2, source_labels=named))
+    given, _ = update_mapping(fit_files(one, "blm+", holdout=0, top_k=2, source_labels=named), add=two)
+    same(given, fit_files([one, two], "blm+", holdout=0, top_k=2, source_labels=named))
     with pytest.warns(EvidenceWarning, match="bird"):
         undone, _ = update_mapping(added, forget=two)
     places = [added.labels.source_labels.index(label) for label in old.labels.source_labels]
     assert torch.equal(undone.mapping.statistics.matrix[places][:, [1, 2]], old.mapping.statistics.matrix)
     assert undone.mapping.statistics.matrix.sum() == old.mapping.statistics.matrix.sum()
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 2, "weighting": "sqrt", "shrinkage": "oas"}])
+def test_new_source_labels_join_those_of_gaussian_plus(options, tmp_path):
+    first = answer_line("cat", ("Tabby", 0.9), ("Fur", 0.5)) + answer_line("dog", ("Snout", 0.8), ("Fur", 0.1))
+    first += answer_line("cat", ("Tabby", 0.4), ("Snout", 0.2)) + answer_line("dog", ("Snout", 0.6), ("Collar", 0.3))
+    second = answer_line("bird", ("Beak", 0.7), ("Wing", 0.6), ("Sky", 0.25)) + answer_line("cat", ("Claw", 0.5))
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    one.write_text(first)
+    two.write_text(second)
+    old, whole = (fit_files(files, "gaussian+", holdout=0, **options) for files in (one, [one, two]))
+    added, _ = update_mapping(old, add=two)
+    same(added, whole)
+    assert added.mapping.settings == whole.mapping.settings
+    with pytest.warns(EvidenceWarning, match="bird"):
+        undone, _ = update_mapping(added, forget=two)
+    places = [added.labels.source_labels.index(label) for label in old.labels.source_labels]
+    torch.testing.assert_close(
+        undone.mapping.statistics.within[places][:, places], old.mapping.statistics.within, rtol=1e-12, atol=1e-12
+    )
+    with pytest.raises(ReprogramError, match="give them with --samples"):
+        update_mapping(whole, remove=["bird"])
+    birds = tmp_path / "birds.jsonl"
+    birds.write_text(second.splitlines()[0])
+    removed, _ = update_mapping(whole, remove=["bird"], samples=birds)
+    assert removed.labels.classes == ("cat", "dog")
+    assert removed.predict([["Tabby"], ["Collar"]]).labels == ["cat", "dog"]
 
 
 def test_classes_that_were_given_keep_their_numbers(files):

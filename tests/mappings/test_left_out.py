@@ -21,6 +21,7 @@ def samples(seed=0, n=30):
     ("name", "settings"),
     [
         ("gaussian", {}),
+        ("gaussian+", {"top_k": 3}),
         ("gaussian", {"shrinkage": 0.3, "priors": True}),
         ("blm", {"smoothing": 0.5}),
         ("blm+", {"top_ratio": 1.0}),

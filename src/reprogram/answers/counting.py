@@ -14,11 +14,9 @@ from reprogram.answers.labels import LabelSets, Rows
 from reprogram.answers.mapping import AnswerMapping
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import read_blocks
-from reprogram.errors import ReprogramError
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.progress import Progress, Sized
 from reprogram.statistics.base import Statistics
-from reprogram.statistics.joint import JointStatistics
 
 Array = np.ndarray[Any, Any]
 #: Tensors by name, as arrays: between processes, tensors would take shared memory.
@@ -185,8 +183,6 @@ def _update(statistics: Statistics, rows: Rows, log_probabilities: bool) -> None
     if rows.logits is not None:
         statistics.update(rows.logits, rows.targets, log_probabilities=log_probabilities)
     else:
-        if not isinstance(statistics, JointStatistics):
-            raise ReprogramError("top-K answers were given, but this mapping needs all logits; give shards of logits")
         assert rows.indices is not None
         statistics.update_top_k(rows.indices, rows.probabilities, rows.targets)
 

@@ -19,18 +19,23 @@ from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
 from reprogram.mappings.registry import AUTO, MAPPINGS
-from reprogram.mappings.selection import Selection, select
+from reprogram.mappings.selection import Block, Selection, select
 from reprogram.progress import Progress
 from reprogram.scores import Score
+from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
+from reprogram.statistics.gaussian import LARGEST_COVARIANCE
 
 Scores = Literal["fraction", "percent"]
 HELD_OUT_SHARE = 0.2
+#: Of more rows no mapping is chosen unless that is asked for.
+MOST_CHOSEN_FROM = 20_000
+_BLOCK_VALUES = 2_000_000
 
 
 def fit_files(
     files: Files,
-    mapping: str = "blm+",
+    mapping: str | None = None,
     *,
     classes: Sequence[str] | None = None,
     source_labels: Sequence[str] | None = None,
@@ -49,7 +54,9 @@ def fit_files(
 
     Args:
         files: shards: paths, folders or patterns such as `shards/*.npz`; see `reprogram.answers.shards`.
-        mapping: one that is estimated from statistics, such as `blm` or `blm+`, or `auto` for the best of them.
+        mapping: one that is estimated from statistics, such as `gaussian+` or `blm`, or `auto` for the best of them by
+            leave-one-out. None is `auto` for up to `MOST_CHOSEN_FROM` rows; of more, `gaussian`, or `gaussian+` for top-K
+            answers, is taken without a choice, which would read every row twice in one process.
         classes: the target classes in order; by default those in the manifest beside the shards, or all labels, sorted.
         source_labels: the source labels in order; by default those in the manifest or header, or of all answers, sorted.
         holdout: the share of rows to measure on, drawn by a hash of each row (see `HoldOutRule`); by default the rows of the
@@ -68,7 +75,7 @@ def fit_files(
     """
     shards, tests = _without_tests(find_shards(files), [] if test is None else find_shards(test))
     settings = {name: value for name, value in settings.items() if value is not None}
-    _check_arguments(mapping, holdout, bool(tests), settings)
+    _check_arguments(mapping or AUTO, holdout, bool(tests), settings)
     if workers is not None and workers.name == "ray":  # other machines have another current folder
         shards, tests = [path.absolute() for path in shards], [path.absolute() for path in tests]
     progress = progress or Progress()
@@ -83,18 +90,23 @@ def fit_files(
             log_probabilities=bool(manifest.get("log_probabilities")),
         )
         rule = _rule(holdout, survey, bool(tests), seed)
-        plan = Plan(labels, {"name": mapping, "seed": seed, **settings}, rule, survey.starts)
         notes: list[str] = []
+        if mapping is None:
+            mapping = _default_mapping(survey, labels)
+            if mapping != AUTO:
+                notes.append(f"{mapping} was taken for {survey.rows} rows; --mapping auto chooses by leave-one-out")
+        plan = Plan(labels, {"name": mapping, "seed": seed, **settings}, rule, survey.starts)
         if mapping == AUTO:
             # Here and not by the workers: every row is judged by its own logits under a hundred mappings, so that all logits
             # would have to be sent back, which takes as long as reading them.
             progress.say("choosing the mapping; for that, the shards are read in this process, twice")
-            selection = _selected(plan, shards, survey)
+            selection = _selected(plan, shards)
             plan = replace(plan, mapping={"name": selection.choice.mapping, "seed": seed, **selection.choice.settings})
-            notes = [f"chosen {selection}", *selection.notes]
+            notes += [f"chosen {selection}", *selection.notes]
         whole = _counts_whole_answers(plan.mapping, survey)
         if whole:
-            plan = replace(plan, mapping={**plan.mapping, "top_k": survey.longest})
+            others = {name: value for name, value in plan.mapping.items() if name != "top_ratio"}
+            plan = replace(plan, mapping={**others, "top_k": survey.longest})
             notes.append(f"K = {survey.longest}, the longest answer; --top-k or --top-ratio makes it another number")
         _check_plan(plan, survey)
         counted = count_shards(plan, shards, hands, progress)
@@ -110,6 +122,15 @@ def fit_files(
         both = None if counted.kept is None or counted.held is None else counted.kept.merge(counted.held)
         fitted = _estimated(plan, both, torch.from_numpy(counted.samples.sum(0)))
     return replace(fitted, held_out=held_out, notes=tuple(notes), whole_answers=whole)
+
+
+def _default_mapping(survey: Survey, labels: LabelSets) -> str:
+    """What is the best we know where no mapping was named."""
+    if survey.rows <= MOST_CHOSEN_FROM:
+        return AUTO
+    if len(labels.source_labels) > LARGEST_COVARIANCE:
+        return "blm+"
+    return "gaussian+" if survey.k_source is None else "gaussian"
 
 
 def _without_tests(shards: list[Path], tests: list[Path]) -> tuple[list[Path], list[Path]]:
@@ -156,9 +177,10 @@ def _rule(holdout: float | None, survey: Survey, has_tests: bool, seed: int) -> 
 
 def _counts_whole_answers(mapping: dict[str, Any], survey: Survey) -> bool:
     """Whether all labels of top-K answers count: K was left open, and the mapping has one."""
-    if survey.k_source is not None or not survey.longest or {"top_k", "top_ratio"} & mapping.keys():
+    if survey.k_source is not None or not survey.longest or "top_k" in mapping:
         return False
-    return "top_k" in MAPPINGS[mapping["name"]].settings.model_fields
+    # where K may be all labels anyway, as of gaussian+, it needs no number
+    return mapping.get("top_ratio", "all") == "all" and "top_ratio" in MAPPINGS[mapping["name"]].settings.model_fields
 
 
 def _check_plan(plan: Plan, survey: Survey) -> None:
@@ -171,7 +193,7 @@ def _check_plan(plan: Plan, survey: Survey) -> None:
     if survey.k_source is None and not mapping.takes_answers:
         raise ReprogramError(
             f"mapping {mapping.name!r} with these options needs all logits, but {str(survey.path)!r} holds top-K answers; "
-            "choose blm or blm+ without --normalize"
+            "choose gaussian+, blm or blm+, without --normalize"
         )
     if survey.k_source is None and survey.vocabulary.isdisjoint(plan.labels.source_numbers):
         raise ReprogramError(
@@ -209,12 +231,8 @@ def shared_note(count: int, labels: LabelSets) -> str:
     )
 
 
-def _selected(plan: Plan, shards: Sequence[Path], survey: Survey) -> Selection:
+def _selected(plan: Plan, shards: Sequence[Path]) -> Selection:
     """`auto`: the mapping that does best by leave-one-out on the rows to fit."""
-    if survey.k_source is None:
-        raise ReprogramError(
-            f"mapping 'auto' needs all logits, but {str(survey.path)!r} holds top-K answers; choose blm or blm+"
-        )
     return select(
         lambda: _kept_blocks(plan, shards),
         len(plan.labels.classes),
@@ -222,14 +240,20 @@ def _selected(plan: Plan, shards: Sequence[Path], survey: Survey) -> Selection:
     )
 
 
-def _kept_blocks(plan: Plan, shards: Sequence[Path]) -> Iterator[tuple[Tensor, Tensor]]:
-    """(logits, targets) of all rows that are fitted."""
+def _kept_blocks(plan: Plan, shards: Sequence[Path]) -> Iterator[Block]:
+    """(logits or answers, targets) of all rows that are fitted."""
     for path in shards:
         for rows, kept, _ in sided_rows(plan, path):
             part = rows.where(kept)
-            assert part.logits is not None
-            if len(part):
+            if not len(part):
+                continue
+            if part.logits is not None:
                 yield part.logits, part.targets
+                continue
+            assert part.indices is not None
+            answers = TopK.of(part.indices, part.probabilities, len(plan.labels.source_labels))
+            size = max(1, _BLOCK_VALUES // len(plan.labels.source_labels))  # as vectors they are as wide as logits
+            yield from zip(answers.split(size), part.targets.split(size), strict=True)
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, un
 from reprogram.files import sha256
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.progress import Progress
-from reprogram.statistics.base import Statistics, rearranged
+from reprogram.statistics.base import Statistics
 from reprogram.statistics.joint import JointStatistics
 
 _LONGEST_NUMBER = 19  # digits of a whole number that numpy can hold
@@ -251,19 +251,17 @@ def _shard_samples(
 def _with_vocabulary(saved: AnswerMapping, survey: Survey) -> Mapping:
     """The mapping with the source labels of new answers among its own, and with a K that counts all labels of them."""
     mapping, statistics = saved.mapping, saved.mapping.statistics
-    if survey.k_source is not None or not isinstance(statistics, JointStatistics):
+    if survey.k_source is not None or statistics is None or not mapping.takes_answers:
         return mapping
     source_labels = sorted_classes({*mapping.source_labels, *survey.vocabulary})
+    places = {label: number for number, label in enumerate(mapping.source_labels)}
+    counted = statistics.with_sources([places.get(label) for label in source_labels])
     config = mapping.config()
-    if saved.whole_answers:
+    if saved.whole_answers and isinstance(statistics, JointStatistics):
         config["top_k"] = max(statistics.top_k, survey.longest)
     fresh = make_mapping(source_labels=source_labels, classes=mapping.classes, **config)
-    places = {label: number for number, label in enumerate(mapping.source_labels)}
-    kept = [places.get(label) for label in source_labels]
     assert fresh.statistics is not None
-    fresh.statistics.load_state_dict(
-        {name: rearranged(part, kept, 0) if part.ndim == 2 else part for name, part in statistics.state_dict().items()}
-    )
+    fresh.statistics.load_state_dict(counted.state_dict())
     return fresh
 
 

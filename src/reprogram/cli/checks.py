@@ -140,15 +140,16 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
         raise ReprogramError(f"--out {shown(command.out)} can be no folder ({error.strerror}); choose another one") from None
     if _exists(out) and not command.replace:
         raise ReprogramError(f"{command.out!r} exists already; choose another --out, or add --replace")
-    if command.mapping == AUTO:
+    if command.mapping in (None, AUTO):
         for name, value in settings.items():
             raise ReprogramError(
                 f"{spell(name, value)} was given, but mapping auto chooses it; leave it out, or name a mapping"
             )
         return command, {}
-    if command.mapping not in MAPPINGS:
-        raise unknown("mapping", command.mapping, (*MAPPINGS, AUTO))
-    checked = MAPPINGS.read(command.mapping, settings, spell)
+    mapping = str(command.mapping)
+    if mapping not in MAPPINGS:
+        raise unknown("mapping", mapping, (*MAPPINGS, AUTO))
+    checked = MAPPINGS.read(mapping, settings, spell)
     return command, {name: getattr(checked, name) for name in settings}
 
 

@@ -83,7 +83,7 @@ class MapCommand(Settings):
     """Estimate a label mapping from files of a model's answers, without images; `map predict` applies it to others."""
 
     files: ShardFiles = Field(description=_FILES)
-    mapping: str = Field("blm+", description="Label mapping")
+    mapping: str | None = Field(None, description="Label mapping, by default auto (of very many rows gaussian or gaussian+)")
     out: str = Field("mapping", description="Folder for the mapping.")
     replace: bool = Field(False, description="Replace the mapping that stands in --out.")
     classes: str | None = Field(
@@ -125,7 +125,7 @@ class UpdateCommand(Settings):
     forget: str | None = Field(None, description="Samples to take out again, given the same way.")
     remove: str | None = Field(None, description="Classes to remove: names with commas.")
     samples: str | None = Field(
-        None, description="All samples of the removed classes; a gaussian mapping needs them, whose covariance is shared."
+        None, description="All samples of the removed classes; gaussian and gaussian+ need them, whose covariance is shared."
     )
     out: str | None = Field(None, description="Where the changed artefact goes; by default it replaces the old one.")
     weights: str | None = Field(None, description=_WEIGHTS)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from reprogram.errors import NonFiniteError
+from reprogram.statistics.answers import TopK
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,13 @@ def checked_scores(scores: Tensor) -> Tensor:
             "logits, which hold such numbers or are too large for this mapping, and the mapping itself"
         )
     return scores
+
+
+def shares_of(affine: Affine, answers: TopK) -> tuple[Tensor, Tensor]:
+    """Σ_k p_k · ω[s_k, t] of answers scaled to sum 1, (N, k_T) float64, and where (N,) that sum is 0; ω ≥ 0 and no more."""
+    weights = affine.omega.detach().double()
+    if not bool(weights.isfinite().all() and answers.probabilities.isfinite().all()):
+        raise NonFiniteError("the weights or the answers hold NaN or infinity, but finite numbers are expected")
+    scores = answers.to(weights.device).times(weights)
+    total = scores.sum(1, keepdim=True)
+    return scores / total.where(total > 0, 1), total[:, 0] <= 0

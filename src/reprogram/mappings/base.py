@@ -14,12 +14,13 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from reprogram.errors import NonFiniteError, ReprogramError, ignore_evidence_warnings, unknown
-from reprogram.mappings.affine import Affine, checked_scores
+from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
+from reprogram.mappings.affine import Affine, checked_scores, shares_of
 from reprogram.mappings.explain import Explanation, TextEncoder, explain_weights
 from reprogram.mappings.predictions import Predictions, checked_count, strongest_contributions
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.settings import MappingSettings, Refresh
+from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
 
 _BLOCK = 4096
@@ -127,14 +128,19 @@ class Mapping(nn.Module, ABC):
         """The whole mapping as one affine function."""
         return Affine(self.weights, self.shift, self.scale, self.bias)
 
+    def inputs(self, logits: Tensor) -> Tensor:
+        """What the affine function is applied to, (N, k_S): the source logits themselves, unless a family says otherwise."""
+        return logits
+
     def forward(self, logits: Tensor, folds: Tensor | None = None) -> Tensor:
         """Map source logits (N, k_S) in any precision to target logits (N, k_T) in float32.
 
         With the `folds` (N,) of training samples, each is scored by the mapping that was estimated without its fold.
         """
+        inputs = self.inputs(logits)
         if folds is None or not self._fold_parts:
-            return self.affine.to(torch.float32)(logits)  # also where the enclosing model was cast to another precision
-        scores = torch.stack([part(logits) for part in self._fold_parts])
+            return self.affine.to(torch.float32)(inputs)  # also where the enclosing model was cast to another precision
+        scores = torch.stack([part(inputs) for part in self._fold_parts])
         return scores[folds.to(scores.device), torch.arange(len(logits), device=scores.device)]
 
     def new_statistics(self) -> Statistics:
@@ -267,17 +273,17 @@ class Mapping(nn.Module, ABC):
         if logits.ndim != 2 or logits.shape[1] != self.k_source:
             raise ReprogramError(f"logits have shape {tuple(logits.shape)}, but (N, {self.k_source}) is expected")
         affine = self.affine.to(torch.float64 if precise else torch.float32)
-        logits = logits.to(affine.omega.device)
-        said = Predictions.of(checked_scores(affine(logits)).softmax(1), self.classes)
+        inputs = self.inputs(logits.to(affine.omega.device, affine.omega.dtype))
+        said = Predictions.of(checked_scores(affine(inputs)).softmax(1), self.classes)
         if not checked_count(evidence, least=0):
             return said
-        inputs = affine.normalised(logits)
+        inputs = affine.normalised(inputs)
         reasons = strongest_contributions(self.source_labels, affine.omega, inputs, said.indices, evidence)
         return replace(said, evidence=reasons)
 
     @torch.no_grad()
     def predict_answers(self, indices: Tensor, probabilities: Tensor, frequencies: Tensor | None = None) -> Predictions:
-        """Classify answers that name only their best labels: score_t = Σ_k p_k · ω[s_k, t], scaled to sum 1.
+        """Classify answers that name only their best labels; see `answer_shares`.
 
         Args:
             indices: (N, K) source labels of each answer, −1 marks an empty place.
@@ -287,21 +293,21 @@ class Mapping(nn.Module, ABC):
         """
         if not self.takes_answers:
             raise ReprogramError(
-                f"mapping {self.name!r} needs all logits, but top-K answers were given; fit one with blm or blm+"
+                f"mapping {self.name!r} needs all logits, but top-K answers were given; fit one with gaussian+ or blm+"
             )
-        weights = self.weights.double().cpu()
-        if not bool(weights.isfinite().all() and probabilities.isfinite().all()):
-            raise NonFiniteError("the weights or the answers hold NaN or infinity, but finite numbers are expected")
-        shares = torch.zeros(len(indices), self.k_target, dtype=torch.float64)
-        for labels, scores in zip(indices.T, probabilities.T, strict=True):
-            shares += weights[labels.clamp_min(0)] * (scores * (labels >= 0))[:, None]
-        total = shares.sum(1, keepdim=True)
-        guessed = total[:, 0] <= 0
+        shares, guessed = self.answer_shares(self.affine, TopK.of(indices, probabilities, self.k_source))
         if frequencies is None:
-            frequencies = torch.ones(self.k_target) if self.statistics is None else self.statistics.samples.cpu()
-        frequencies = frequencies.double() / frequencies.double().sum().clamp_min(1e-300)
-        shares = torch.where(guessed[:, None], frequencies, shares / total.where(total > 0, 1))
-        return Predictions.of(shares, self.classes, guessed=guessed)
+            frequencies = torch.ones(self.k_target) if self.statistics is None else self.statistics.samples
+        frequencies = frequencies.double().cpu() / frequencies.double().sum().clamp_min(1e-300).cpu()
+        shares, guessed = shares.cpu(), guessed.cpu()
+        return Predictions.of(shares.where(~guessed[:, None], frequencies), self.classes, guessed=guessed)
+
+    def answer_shares(self, affine: Affine, answers: TopK) -> tuple[Tensor, Tensor]:
+        """What answers say by this affine function: shares (N, k_T) float64 of sum 1, and where (N,) they say nothing.
+
+        score_t = Σ_k p_k · ω[s_k, t], scaled to sum 1, unless a family says otherwise.
+        """
+        return shares_of(affine, answers)
 
     def explain(self, count: int = 3, *, encoder: TextEncoder | None = None) -> Explanation:
         """Name the source labels of the largest |weight| for each class; see `Explanation`."""
@@ -369,7 +375,7 @@ def make_mapping(
     """Build a mapping by its name.
 
     Args:
-        name: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none, ensemble, or one that was registered.
+        name: rlm, flm, ilm, blm, blm+, gaussian, gaussian+, linear, sigmoid, none, ensemble, or one that was registered.
         source_labels: the k_S names on the frozen model's side.
         classes: the k_T names on the task's side.
         seed: of the random choice, or of the learned mapping's start.

@@ -24,14 +24,17 @@ from reprogram.statistics.gaussian import GaussianStatistics
 class GaussianFit:
     """The densities in coordinates where their covariance is diagonal.
 
+    Constant logits, such as those of labels that no answer names, have no coordinate: what they say is 0.
+
     Attributes:
         mean: (k_S,) the mean of all samples.
-        basis: (k_S, k_S) orthonormal columns, the eigenvectors of the scatter within classes; with 0 for constant logits.
-        scatter: (k_S,) eigenvalues of that scatter: summed squares, not divided by anything.
-        means: (k_S, k_T) class means less `mean`, in those coordinates; 0 for a class without samples.
+        basis: (k_S, r) orthonormal columns, the eigenvectors of the scatter within classes; with 0 for constant logits.
+        scatter: (r,) eigenvalues of that scatter: summed squares, not divided by anything.
+        means: (r, k_T) class means less `mean`, in those coordinates; 0 for a class without samples.
         samples: (k_T,) float64. Of weighted samples, these and `scatter` are scaled to the effective number of samples
             (`GaussianStatistics.effective_size`), which ν and "oas" count: weights of 1/n or of 1 for all are the same.
         freedom: ν, by which the scatter is divided: samples less classes that have any, at least 1.
+        size: p = k_S, by which a trace is divided; constant logits count.
     """
 
     mean: Tensor
@@ -40,6 +43,7 @@ class GaussianFit:
     means: Tensor
     samples: Tensor
     freedom: float
+    size: int
 
     @classmethod
     def of(cls, statistics: GaussianStatistics) -> Self:
@@ -58,25 +62,35 @@ class GaussianFit:
         total = within + (means.square() * statistics.samples).sum(1)  # about the mean of all
         constant = total <= noise / 4
         check_deviation(float((total.where(~constant, 0).max() / weight).sqrt()))
-        spread = (within > noise).double()
-        scatter, basis = _eigen((statistics.within + statistics.within.T) / 2 * spread * spread[:, None])
+        spread = within > noise
+        # the matrix falls into the block of the logits that spread within classes, and zeros: only that block is decomposed
+        block = spread.nonzero().flatten()
+        found, vectors = _eigen(((statistics.within + statistics.within.T) / 2)[block][:, block])
+        rest = (~spread & ~constant).nonzero().flatten()
+        basis = vectors.new_zeros(len(spread), len(block) + len(rest))
+        basis[block, : len(block)] = vectors
+        basis[rest, torch.arange(len(block), basis.shape[1], device=rest.device)] = 1.0
         # a constant says nothing, and what is left of one by rounding must not, however large it is
-        means, basis = means.masked_fill(constant[:, None], 0), basis.masked_fill(constant[:, None], 0)
-        floor = basis.square().T @ (noise * spread) + scatter.max().clamp_min(0) * 2.0**-48
-        scatter = scatter.where(scatter > floor, 0) * (size / weight)
+        means = means.masked_fill(constant[:, None], 0)
+        largest = found.max().clamp_min(0) if len(block) else 0.0
+        floor = vectors.square().T @ noise[block] + largest * 2.0**-48
+        scatter = torch.cat([found.where(found > floor, 0) * (size / weight), found.new_zeros(len(rest))])
         samples = statistics.samples * (size / weight)
-        return cls(mean, basis, scatter, basis.T @ means, samples, max(size - float(present.sum()), 1.0))
+        freedom = max(size - float(present.sum()), 1.0)
+        return cls(mean, basis, scatter, basis.T @ means, samples, freedom, len(spread))
 
     def oas(self) -> float:
         """The oracle approximating shrinkage of Chen, Wiesel, Eldar and Hero (2010) towards a multiple of the identity."""
+        if not len(self.scatter):
+            return 1.0
         scatter = self.scatter / self.scatter.max().clamp_min(1e-300)  # its scale does not matter, but its square must exist
-        return float(oas(scatter.sum(), scatter.square().sum(), self.freedom, len(scatter)))
+        return float(oas(scatter.sum(), scatter.square().sum(), self.freedom, self.size))
 
     def variances(self, shrinkage: float) -> Tensor:
-        """The eigenvalues of Σ = (1 − ρ)·S + ρ·(tr S / k_S)·I, (k_S,)."""
-        floor = float(self.scatter.mean())
+        """The eigenvalues of Σ = (1 − ρ)·S + ρ·(tr S / p)·I, (r,)."""
+        floor = float(self.scatter.sum()) / self.size
         if floor <= 0:  # no class has two different samples: every direction counts the same
-            spread = float((self.means.square() * self.samples).sum()) / len(self.scatter)
+            spread = float((self.means.square() * self.samples).sum()) / self.size
             return torch.full_like(self.scatter, spread / max(float(self.samples.sum()), 1e-300) or 1.0)
         return ((1 - shrinkage) * self.scatter + shrinkage * floor) / self.freedom
 

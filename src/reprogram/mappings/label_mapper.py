@@ -1,7 +1,7 @@
 """The scikit-learn face: `LabelMapper`, a classifier on a frozen model's logits, and `LabelMapperCV`, which chooses one."""
 
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Table
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reprogram.errors import NonFiniteError, ReprogramError, ignore_evidence_warnings, unknown
-from reprogram.mappings.affine import Affine, checked_scores
+from reprogram.mappings.affine import checked_scores
 from reprogram.mappings.artefact import load_mapping, unfit
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.mappings.class_labels import (
@@ -71,7 +71,7 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             label: the class.
-            X: the logits of its samples; only the gaussian method needs them, because its covariance is shared.
+            X: the logits of its samples; only gaussian and gaussian+ need them, whose covariance is shared.
             sample_weight: the weights that they were given with.
         """
         check_is_fitted(self)
@@ -186,20 +186,21 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         with torch.no_grad():
-            return np.asarray(checked_scores(self._affine()(_tensor(X))).numpy())
+            return np.asarray(checked_scores(self._function()(_tensor(X).double())).numpy())
 
     @exclusive
-    def _affine(self) -> Affine:
+    def _function(self) -> Callable[[Tensor], Tensor]:
         """The mapping as it is now, which no later change reaches."""
-        return self.mapping_.affine.to(torch.float64)
+        affine, inputs = self.mapping_.affine.to(torch.float64), self.mapping_.inputs
+        return lambda logits: affine(inputs(logits))
 
 
 class LabelMapper(_Mapper):
     """Classify by the logits (n, k_S) that a frozen model gives for other labels.
 
     Args:
-        method: any mapping: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none, or one that was registered. On fixed
-            logits ilm is flm.
+        method: any mapping: rlm, flm, ilm, blm, blm+, gaussian, gaussian+, linear, sigmoid, none, or a registered one. On
+            fixed logits ilm is flm.
         source_labels: k_S names of the columns, for `explain`; numbered if not given. Needed by method "none".
         max_iter: passes over the data for the learned methods, linear and sigmoid.
         learning_rate: of the learned methods' Adam.
@@ -304,8 +305,7 @@ class LabelMapper(_Mapper):
         """The settings that the method uses."""
         if self.method not in MAPPINGS:
             raise unknown("method", str(self.method), MAPPINGS)
-        names = MAPPINGS[self.method].settings.without_training()
-        return {name: getattr(self, name, None) for name in names}
+        return {name: getattr(self, name, None) for name in MAPPINGS[self.method].settings.without_training()}
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from reprogram.mappings.gaussians import GaussianFit, log_priors, oas
 from reprogram.mappings.settings import Normalize, Shrinkage
 from reprogram.statistics import moments as m
+from reprogram.statistics.answers import TopK
 from reprogram.statistics.joint import JointStatistics
 
 
@@ -41,7 +42,7 @@ def bayes_without(
     evidence: tuple[Tensor, Tensor],
     targets: Tensor,
     smoothing: float,
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Tensor | TopK],
 ) -> list[Tensor]:
     """BLM's or BLM+'s target logits of counted samples, each by the ω of all the other samples.
 
@@ -50,7 +51,8 @@ def bayes_without(
         evidence: `statistics.evidence(logits)` of some of the samples.
         targets: (N,) their labels.
         smoothing: λ.
-        inputs: their logits (N, k_S) float64, in as many variants of `normalised_without` as are to be scored.
+        inputs: their logits (N, k_S) float64, in as many variants of `normalised_without` as are to be scored; or answers,
+            whose probabilities are then what ω is multiplied with.
 
     Returns:
         For each variant, (N, k_T) float64 target logits, equal to those of `bayes` on the statistics without the sample.
@@ -66,28 +68,33 @@ def bayes_without(
     gained = inverse_left - inverse[labels]  # (2): the rows of the sample's labels are divided by less
     lost = added * inverse_left  # (2): and its own class has less in them
     own = torch.arange(len(targets), device=targets.device), targets
-    mass = conditional.sum(0) + _gathered(labels, gained, joint)  # (3), the denominator
+    before = conditional.sum(0)
+    mass = before + _gathered(labels, gained, joint)  # (3), the denominator
     mass[own] -= lost.sum(1)
     empty = (statistics.samples <= 0).expand_as(mass).clone()
     empty[own] = statistics.samples[targets] <= 1
+    empty |= mass <= before * 2.0**-40  # as of a class whose other answers name no label
     scores = []
     for variant in inputs:
-        of_labels = variant.gather(1, labels)
-        total = (variant @ conditional).add_(_gathered(labels, gained * of_labels, joint))  # (3), the numerator
+        whole = variant.dense() if isinstance(variant, TopK) else variant
+        of_labels = whole.gather(1, labels)
+        total = variant.times(conditional) if isinstance(variant, TopK) else whole @ conditional
+        total += _gathered(labels, gained * of_labels, joint)  # (3), the numerator
         total[own] -= (lost * of_labels).sum(1)
         total /= mass.where(~empty, 1)
-        scores.append(torch.where(empty, variant.mean(1, keepdim=True), total) if bool(empty.any()) else total)
+        scores.append(torch.where(empty, whole.mean(1, keepdim=True), total) if bool(empty.any()) else total)
     return scores
 
 
 def gaussian_without(
-    fit: GaussianFit, logits: Tensor, targets: Tensor, shrinkage: Shrinkage = "oas", *, priors: bool = False
+    fit: GaussianFit, logits: "Tensor | Rest", targets: Tensor, shrinkage: Shrinkage = "oas", *, priors: bool = False
 ) -> Tensor:
     """The Gaussian mapping's target logits of counted samples, each by the densities of all the other samples.
 
     Args:
         fit: of the statistics of all samples, these among them, without weights.
-        logits: (N, k_S) of some of the samples, in the coordinates of the statistics.
+        logits: (N, k_S) of some of the samples, in the coordinates of the statistics; or what is left without each of them,
+            which several shrinkages may share.
         targets: (N,) their labels.
         shrinkage: ρ, or "oas", which is computed anew without each sample.
         priors: whether class frequencies count.
@@ -95,7 +102,7 @@ def gaussian_without(
     Returns:
         (N, k_T) float64 target logits, equal to those of `gaussian` on the statistics without the sample.
     """
-    rest = _Rest(fit, (logits.double() - fit.mean) @ fit.basis, targets)
+    rest = logits if isinstance(logits, Rest) else Rest(fit, (logits.double() - fit.mean) @ fit.basis, targets)
     scale, floor = _shrunk(rest, shrinkage)
     inverse = 1 / (scale[:, None] * fit.scatter + floor[:, None])  # (10): D⁻¹, (N, k_S)
 
@@ -121,7 +128,7 @@ def gaussian_without(
     return scores + log_priors(rest.with_own(fit.samples, rest.others)) if priors else scores
 
 
-class _Rest:
+class Rest:
     """What is left of the statistics without each of N samples, in the coordinates of the fit.
 
     Attributes:
@@ -161,12 +168,12 @@ class _Rest:
         about = (fit.means.square() * fit.samples).sum()
         squares = about - (self.others + 1) * own_before + self.others * self.own_mean.square().sum(1)
         spread = squares - self.sample.square().sum(1) / left
-        return torch.where(spread > 1e-12 * about, spread / left / len(fit.scatter), 1.0)
+        return torch.where(spread > 1e-12 * about, spread / left / fit.size, 1.0)
 
 
-def _shrunk(rest: _Rest, shrinkage: Shrinkage) -> tuple[Tensor, Tensor]:
+def _shrunk(rest: Rest, shrinkage: Shrinkage) -> tuple[Tensor, Tensor]:
     """Σ without each sample as scale · W + floor · I, both (N,): (8), or (9) where nothing spreads within a class."""
-    scatter, size = rest.fit.scatter, len(rest.fit.scatter)
+    scatter, size = rest.fit.scatter, rest.fit.size
     squares = rest.deviation.square()
     removed = rest.factor * squares.sum(1)
     trace = (scatter.sum() - removed).clamp_min(0)

@@ -15,9 +15,10 @@ from reprogram.errors import ReprogramError, ignore_evidence_warnings
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.registry import MAPPINGS
-from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, Scorer
+from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, Scorer, count, log_shares
 from reprogram.mappings.selection import Block, Blocks, in_blocks, with_folds
 from reprogram.registry import imported
+from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
 
 
@@ -47,6 +48,7 @@ class LeftOut:
 
         Args:
             blocks: logits (n, k_S) and targets (n,), or a function that starts a pass over such pairs; there are two passes.
+                `TopK` answers may stand for logits: then the scores are logarithms of what `predict_answers` says.
             block_size: rows at a time where whole arrays are given.
         """
         start = blocks if callable(blocks) else in_blocks(*blocks, block_size)
@@ -90,19 +92,29 @@ class FoldScorer(Scorer):
         self._without: list[Affine] = []
 
     @override
-    def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
+    def gather(self, logits: Tensor | TopK, targets: Tensor, folds: Tensor) -> None:
         logits, targets = logits.to(self._mapping.weights.device), targets.to(self._mapping.weights.device)
         for fold, part in enumerate(self._parts):
             chosen = (folds == fold).to(logits.device)
             if bool(chosen.any()):
-                part.update(logits[chosen], targets[chosen], log_probabilities=self.log_probabilities)
+                count(part, logits[chosen], targets[chosen], log_probabilities=self.log_probabilities)
 
     @override
-    def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+    def scores(self, logits: Tensor | TopK, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
         if not self._without:
             self._without = list(self._solved())
-        found = torch.stack([part(logits.to(part.omega.device).double()) for part in self._without])
+        if isinstance(logits, TopK):
+            found = torch.stack([self._answered(logits, part) for part in range(FOLDS)])
+        else:
+            inputs = self._mapping.inputs(logits.to(self._mapping.weights.device).double())
+            found = torch.stack([part(inputs) for part in self._without])
         yield found[folds.to(found.device), torch.arange(len(logits), device=found.device)]
+
+    def _answered(self, answers: TopK, fold: int) -> Tensor:
+        """The logarithms of the shares (N, k_T) that the mapping without a fold gives the classes."""
+        shares, guessed = self._mapping.answer_shares(self._without[fold], answers)
+        others = torch.stack([part.samples.double() for number, part in enumerate(self._parts) if number != fold]).sum(0)
+        return log_shares(shares.masked_fill(guessed[:, None], 0), others.expand_as(shares))
 
     def _solved(self) -> Iterator[Affine]:
         total = self._mapping.new_statistics()

@@ -63,6 +63,13 @@ _built_in("ilm", "assignment:OneToOneMapping", s.OneToOneSettings, "greedy one-t
 _built_in("blm", "bayesian:BayesMapping", s.BayesSettings, "Bayes on counts", "BayesScorer")
 _built_in("blm+", "bayesian:TopKBayesMapping", s.TopKBayesSettings, "Bayes on top-K", "TopKBayesScorer")
 _built_in("gaussian", "gaussians:GaussianMapping", s.GaussianSettings, "Bayes with normal densities", "GaussianScorer")
+register_mapping(
+    "gaussian+",
+    "reprogram.mappings.top_k:TopKGaussianMapping",
+    s.TopKGaussianSettings,
+    "Bayes with normal densities on top-K answers",
+    scorer="reprogram.mappings.top_k:TopKGaussianScorer",
+)
 _built_in("linear", "learned:LearnedMapping", s.NormalizedSettings, "a weight matrix learned by gradient, no bias")
 _built_in("sigmoid", "learned:SigmoidMapping", s.NormalizedSettings, "the same, squashed by a sigmoid")
 _built_in("none", "named:SameLabelsMapping", s.NormalizedSettings, "source labels as they are, where the label sets agree")

@@ -19,15 +19,18 @@ from typing_extensions import override
 from reprogram.errors import ignore_evidence_warnings
 from reprogram.mappings.assignment import one_to_one
 from reprogram.mappings.gaussians import GaussianFit
-from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
+from reprogram.mappings.leave_one_out import Rest, bayes_without, gaussian_without, normalised_without
 from reprogram.mappings.registry import MAPPINGS, Family
 from reprogram.statistics import moments as m
-from reprogram.statistics.base import LARGEST_LOGIT, check_finite
+from reprogram.statistics.answers import TopK, distinct
+from reprogram.statistics.base import LARGEST_LOGIT, Statistics, check_finite
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
 from reprogram.statistics.joint import JointStatistics, top_count
 
 FOLDS = 5
 LEAVE_ONE_OUT = "leave-one-out"
+#: Of a class in an answer: below so much, its logarithm counts as that of this number.
+SMALLEST_SHARE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,12 @@ class Scorer(ABC):
         grid: the values to try of each setting in `judges`; those that are left out stay at their defaults.
         span: (k_S, r) orthonormal columns that span the logits, where the source model knows them.
         log_probabilities: whether the logits are logarithms of probabilities (see `Statistics.update`).
+        answers: whether `TopK` answers come instead of logits.
 
     Attributes:
         judges: the settings that it can vary, the outermost first: among equal candidates the one tried first is chosen.
         how: what its scores are, in words.
+        takes_answers: whether it can judge by top-K answers; their scores are logarithms of what `predict_answers` says.
         one_shot: whether one sample per class makes a mapping worth having; it is taken where nothing can be judged.
         candidates: what is tried, in this order.
         obstacle: why nothing can be tried here, in words, or None.
@@ -70,6 +75,7 @@ class Scorer(ABC):
 
     judges: ClassVar[tuple[str, ...]]
     how: ClassVar[str] = LEAVE_ONE_OUT
+    takes_answers: ClassVar[bool] = False
     one_shot: ClassVar[bool] = False
 
     def __init__(
@@ -81,20 +87,24 @@ class Scorer(ABC):
         *,
         span: Tensor | None = None,
         log_probabilities: bool = False,
+        answers: bool = False,
     ) -> None:
         self.family, self.k_source, self.k_target = family, k_source, k_target
-        self.span, self.log_probabilities = span, log_probabilities
+        self.span, self.log_probabilities, self.answers = span, log_probabilities, answers
         self.grid = {name: self._worth_trying(name, grid[name]) for name in self.judges if name in grid}
         self.obstacle = self._obstacle()
         combinations = [] if self.obstacle else itertools.product(*self.grid.values())
         self.candidates = [Candidate(family.name, dict(zip(self.grid, values, strict=True))) for values in combinations]
 
     @abstractmethod
-    def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
-        """First pass: take in a block of logits (N, k_S), int64 targets (N,) and folds (N,) from 0 to `FOLDS` − 1."""
+    def gather(self, logits: Any, targets: Tensor, folds: Tensor) -> None:
+        """First pass: take in a block of logits (N, k_S), int64 targets (N,) and folds (N,) from 0 to `FOLDS` − 1.
+
+        Where the scorer takes answers, `TopK` may stand for logits.
+        """
 
     @abstractmethod
-    def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+    def scores(self, logits: Any, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
         """Second pass: for each candidate in turn, the target logits (N, k_T) of a block of samples it does not know."""
 
     def default(self) -> Candidate:
@@ -121,6 +131,7 @@ class BayesScorer(Scorer):
     """Of blm, by exact leave-one-out."""
 
     judges: ClassVar[tuple[str, ...]] = ("smoothing", "normalize")
+    takes_answers = True
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -131,20 +142,35 @@ class BayesScorer(Scorer):
         return [JointStatistics.counts(self.k_source, self.k_target)]
 
     @override
-    def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
-        if self._moments is not None:
+    def gather(self, logits: Tensor | TopK, targets: Tensor, folds: Tensor) -> None:
+        if self._moments is not None and not isinstance(logits, TopK):
             self._moments.add(logits, folds)
         for statistics in self._joint:
-            statistics.to(logits.device).update(logits, targets, log_probabilities=self.log_probabilities)
+            count(statistics.to(logits.device), logits, targets, log_probabilities=self.log_probabilities)
 
     @override
-    def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+    def scores(self, logits: Tensor | TopK, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+        if isinstance(logits, TopK):
+            yield from self._answer_scores(logits, targets)
+            return
         moments, n = (None, 0) if self._moments is None else (self._moments.of_all(), self._moments.n)
         inputs = [normalised_without(logits, moments, n, normalize) for normalize in self._values("normalize")]
         for statistics in self._joint:
             evidence = statistics.evidence(logits, log_probabilities=self.log_probabilities)
             for smoothing in self._values("smoothing"):
                 yield from bayes_without(statistics, evidence, targets, smoothing, inputs)
+
+    def _answer_scores(self, answers: TopK, targets: Tensor) -> Iterator[Tensor]:
+        for statistics in self._joint:
+            labels, added = statistics.ranked_evidence(answers)
+            evidence = distinct(labels.clamp_min(0), added.where(labels >= 0, 0))
+            for smoothing in self._values("smoothing"):
+                (scores,) = bayes_without(statistics, evidence, targets, smoothing, [answers])
+                yield log_shares(scores, frequencies_without(statistics.samples, targets))
+
+    @override
+    def _worth_trying(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        return _of_answers(name, values) if self.answers else tuple(values)
 
 
 class TopKBayesScorer(BayesScorer):
@@ -163,9 +189,9 @@ class TopKBayesScorer(BayesScorer):
     @override
     def _worth_trying(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
         if name != "top_ratio":
-            return tuple(values)
+            return super()._worth_trying(name, values)
         first: dict[int, Any] = {}  # ratios with the same K are the same mapping
-        for ratio in values:
+        for ratio in [*values, "all"] if self.answers and "all" not in values else values:
             first.setdefault(top_count(ratio, self.k_target, self.k_source), ratio)
         return tuple(first.values())
 
@@ -199,8 +225,9 @@ class GaussianScorer(Scorer):
         self._fit = self._fit or GaussianFit.of(self._statistics)
         span = self._statistics.span
         inside = logits.double() if span is None else logits.double() @ span
+        rest = Rest(self._fit, (inside - self._fit.mean) @ self._fit.basis, targets)
         for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
-            yield gaussian_without(self._fit, inside, targets, shrinkage, priors=priors)
+            yield gaussian_without(self._fit, rest, targets, shrinkage, priors=priors)
 
 
 class OneToOneScorer(Scorer):
@@ -208,6 +235,7 @@ class OneToOneScorer(Scorer):
 
     judges = ("optimal", "normalize")
     how = f"{FOLDS} folds"
+    takes_answers = True
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -215,6 +243,11 @@ class OneToOneScorer(Scorer):
         shape = (0 if self.obstacle else FOLDS, self.k_source, self.k_target)
         self._counts = torch.zeros(shape, dtype=torch.int32)  # of the best source label and the class, for each fold
         self._labels: dict[bool, Tensor] = {}
+        self._samples = torch.zeros(FOLDS, self.k_target, dtype=torch.float64)
+
+    @override
+    def _worth_trying(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        return _of_answers(name, values) if self.answers else tuple(values)
 
     @override
     def _obstacle(self) -> str | None:
@@ -223,19 +256,25 @@ class OneToOneScorer(Scorer):
         return f"{self.k_target} classes do not find a label each among {self.k_source}"
 
     @override
-    def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
-        if self._moments is not None:
+    def gather(self, logits: Tensor | TopK, targets: Tensor, folds: Tensor) -> None:
+        if self._moments is not None and not isinstance(logits, TopK):
             self._moments.add(logits, folds)
-        places = (folds.cpu(), logits.argmax(1).cpu(), targets.cpu())
+        best = logits.best(1).indices[:, 0] if isinstance(logits, TopK) else logits.argmax(1)
+        named = (best >= 0).cpu()  # an answer may name nothing
+        places = (folds.cpu()[named], best.cpu()[named], targets.cpu()[named])
         self._counts.index_put_(places, torch.ones(1, dtype=torch.int32), accumulate=True)
+        self._samples.index_put_((folds.cpu(), targets.cpu()), torch.ones(1, dtype=torch.float64), accumulate=True)
 
     @override
-    def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+    def scores(self, logits: Tensor | TopK, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
         folds = folds.to(logits.device)
         for optimal in self._values("optimal"):
             if optimal not in self._labels:
                 self._labels[optimal] = self._assigned(optimal)
             chosen = self._labels[optimal].to(logits.device)[folds]  # (N, k_T) source labels
+            if isinstance(logits, TopK):
+                yield log_shares(logits.dense().gather(1, chosen), (self._samples.sum(0) - self._samples)[folds])
+                continue
             inputs = logits.double().gather(1, chosen)
             for normalize in self._values("normalize"):
                 yield self._normalised(inputs, chosen, folds, normalize)
@@ -253,6 +292,33 @@ class OneToOneScorer(Scorer):
         with ignore_evidence_warnings():
             omegas = [one_to_one(whole - counts, optimal=optimal) for counts in self._counts]
         return torch.stack([omega.argmax(0) for omega in omegas])
+
+
+def count(statistics: Statistics, logits: Tensor | TopK, targets: Tensor, *, log_probabilities: bool = False) -> None:
+    """Count a block of logits or of answers."""
+    if isinstance(logits, TopK):
+        statistics.update_top_k(logits.indices, logits.probabilities, targets)
+    else:
+        statistics.update(logits, targets, log_probabilities=log_probabilities)
+
+
+def frequencies_without(samples: Tensor, targets: Tensor) -> Tensor:
+    """How many other samples of each class (k_T,) there are for each sample, (N, k_T) float64."""
+    left = samples.double().expand(len(targets), -1).clone()
+    left[torch.arange(len(targets), device=targets.device), targets] -= 1
+    return left
+
+
+def log_shares(scores: Tensor, frequencies: Tensor) -> Tensor:
+    """The logarithms of the shares (N, k_T) that answers give the classes; by frequency where nothing speaks for any."""
+    guessed = scores.sum(1, keepdim=True) <= 0
+    shares = torch.where(guessed, frequencies, scores)
+    return (shares / shares.sum(1, keepdim=True).clamp_min(1e-300)).clamp_min(SMALLEST_SHARE).log()
+
+
+def _of_answers(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    """What can be tried of a setting where there are no logits to normalise."""
+    return ("none",) if name == "normalize" else tuple(values)
 
 
 class Moments:

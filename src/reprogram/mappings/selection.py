@@ -18,9 +18,10 @@ from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, Scorer
 from reprogram.mappings.scorers import Candidate as Candidate
 from reprogram.registry import imported
 from reprogram.scores import Score
+from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import check_finite, checked_targets
 
-Block = tuple[Tensor, Tensor]
+Block = tuple[Tensor | TopK, Tensor]
 Blocks = Callable[[], Iterable[Block]]
 _RESAMPLES = 1000
 
@@ -109,10 +110,10 @@ def select(
     Memory does not grow with the number of samples.
 
     Args:
-        blocks: logits (n, k_S) and integer targets (n,); or, for more than fits into memory, a function that starts a new
-            pass over such pairs, the same ones in the same order every time. There are two passes.
+        blocks: logits (n, k_S), or `TopK` answers, and integer targets (n,); or, for more than fits into memory, a function
+            that starts a new pass over such pairs, the same ones in the same order every time. There are two passes.
         k_target: the number of classes, also of absent ones.
-        methods: which mappings to try; None: all that have a scorer. For fixed logits ilm is flm.
+        methods: which mappings to try; None: all that have a scorer and can take what is given. For fixed logits ilm is flm.
         grid: the values to try by the name of the setting, instead of those that the mappings' own settings name:
             {"smoothing": [1, 10], "priors": [False, True]}. Each mapping takes the ones it has.
         span: orthonormal columns that span the logits; the Gaussian mapping of very many labels needs it.
@@ -131,7 +132,9 @@ def select(
     samples = torch.zeros(k_target, dtype=torch.int64)
     for logits, targets, folds in with_folds(start(), k_target):
         if not scorers:
-            options = {"span": span, "log_probabilities": log_probabilities}
+            options: dict[str, Any] = {"span": span, "log_probabilities": log_probabilities}
+            if isinstance(logits, TopK):
+                families, options["answers"] = _taking_answers(families, methods), True
             scorers = [
                 imported(family.scorer)(family, logits.shape[1], k_target, grids[family.name], **options)
                 for family in families
@@ -177,6 +180,15 @@ def _families(methods: Sequence[str] | None) -> list[Family]:
     return list(selectable.values()) if methods is None else [selectable[method] for method in dict.fromkeys(methods)]
 
 
+def _taking_answers(families: Sequence[Family], methods: Sequence[str] | None) -> list[Family]:
+    """The families that can be judged by top-K answers; none that was asked for may be missing."""
+    able = [family for family in families if imported(family.scorer).takes_answers]
+    if methods is not None and len(able) < len(families):
+        missing = next(family.name for family in families if family not in able)
+        raise ReprogramError(f"mapping {missing!r} cannot be judged by top-K answers; leave it out, or take gaussian+")
+    return able
+
+
 def _grids(families: Sequence[Family], grid: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, tuple[Any, ...]]]:
     """What is tried of each family: its own grid, with the caller's values in place of its own, checked."""
     judges = {family.name: imported(family.scorer).judges for family in _selectable().values()}
@@ -196,11 +208,12 @@ def _checked(family: Family, name: str, value: Any) -> Any:
     return getattr(MAPPINGS.read(family.name, {name: value}), name)
 
 
-def with_folds(blocks: Iterable[Block], k_target: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def with_folds(blocks: Iterable[Block], k_target: int) -> Iterator[tuple[Any, Tensor, Tensor]]:
     """Blocks with int64 targets and the fold of each sample: its number within its class, so that classes spread evenly."""
     seen = torch.zeros(k_target, dtype=torch.int64)
     for logits, given in blocks:
-        check_finite(logits)
+        if not isinstance(logits, TopK):
+            check_finite(logits)
         targets = checked_targets(given, len(logits), k_target)
         order = targets.cpu().argsort(stable=True)
         ranked = targets.cpu()[order]
@@ -211,7 +224,7 @@ def with_folds(blocks: Iterable[Block], k_target: int) -> Iterator[tuple[Tensor,
         yield logits, targets, folds
 
 
-def in_blocks(logits: Tensor, targets: Tensor, size: int) -> Blocks:
+def in_blocks(logits: Tensor | TopK, targets: Tensor, size: int) -> Blocks:
     """A function that starts a pass over whole arrays, so many rows at a time."""
     return lambda: zip(logits.split(size), targets.split(size), strict=True)
 

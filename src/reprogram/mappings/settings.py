@@ -15,7 +15,11 @@ LARGEST_SMOOTHING = 1e100
 Refresh = Literal["never", "fresh", "reuse"]
 Normalize = Literal["none", "centre", "standardise"]
 TopRatio = Annotated[float, Field(gt=0)] | Literal["all"]
+Weighting = Literal["sqrt", "log", "rank", "presence"]
 Shrinkage = Annotated[float, Field(gt=0, le=1)] | Literal["oas"]
+
+
+_TOP_K = "K itself: how many source labels count per sample."
 
 
 class MappingSettings(Settings):
@@ -120,7 +124,7 @@ class TopKBayesSettings(BayesSettings):
         description="α: K = α · classes source labels count per sample; or `all`.",
         json_schema_extra=tried((0.01, 0.05, 0.15, 0.5, 1.0)),  # the paper's grid
     )
-    top_k: int | None = Field(None, ge=1, description="K itself, instead of α.")
+    top_k: int | None = Field(None, ge=1, description=_TOP_K)
 
 
 class GaussianSettings(EstimatedSettings):
@@ -135,3 +139,19 @@ class GaussianSettings(EstimatedSettings):
         json_schema_extra=tried(("oas", 0.1, 0.3, 0.6)),
     )
     priors: bool = Field(False, description="Prefer frequent classes.")
+
+
+class TopKGaussianSettings(GaussianSettings):
+    """Of gaussian+."""
+
+    top_k: int | None = Field(None, ge=1, description=_TOP_K)
+    shrinkage: Shrinkage = Field(
+        0.6,  # what answers leave of a covariance is sparse, and "oas" shrinks it too little
+        description=GaussianSettings.model_fields["shrinkage"].description,
+        json_schema_extra=tried(("oas", 0.3, 0.6, 0.8)),
+    )
+    weighting: Weighting = Field(
+        "log",
+        description="What a label counts: the root of its probability, its logarithm above 0.001, 1 / √rank, or 1.",
+        json_schema_extra=tried(("rank", "log", "sqrt", "presence")),
+    )

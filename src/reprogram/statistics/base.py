@@ -63,6 +63,25 @@ class Statistics(nn.Module, ABC):
     def with_classes(self, kept: Sequence[int | None]) -> Self:
         """Statistics whose class i is the old class `kept[i]`, or a new and empty one where that is None."""
 
+    def update_top_k(
+        self, indices: Tensor, probabilities: Tensor | None, targets: Tensor, weights: Tensor | None = None
+    ) -> Self:
+        """Count a batch of answers that come as ranked lists, as an API gives them.
+
+        Args:
+            indices: (N, K) source labels of each answer; −1 marks an empty place.
+            probabilities: (N, K) their probabilities, or None.
+            targets: (N,) integer target labels.
+            weights: (N,) weights of the samples.
+        """
+        raise ReprogramError(
+            "top-K answers were given, but this mapping needs all logits; give shards of logits, or choose gaussian+"
+        )
+
+    def with_sources(self, kept: Sequence[int | None]) -> Self:
+        """Statistics whose source label i is the old one `kept[i]`, or a new one that was never named where that is None."""
+        raise ReprogramError("these statistics need all logits, so their source labels cannot change; fit the mapping again")
+
     def shares(self, target: int) -> bool:
         """Whether samples of this class are part of what all classes share, so that it cannot be dropped by itself."""
         return False

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from reprogram.errors import EvidenceWarning, ReprogramError, unknown
 from reprogram.statistics import moments as m
+from reprogram.statistics.answers import TopK, stable_top_k
 from reprogram.statistics.base import LARGEST_LOGIT, Statistics, rearranged
 
 Kind = Literal["counts", "probabilities"]
@@ -144,12 +145,13 @@ class JointStatistics(Statistics):
         if self.kind == "counts":
             labels = logits.argmax(1, keepdim=True)
             return labels, torch.ones_like(labels)
-        top, labels = _stable_top_k(logits, self.top_k)
+        top, labels = stable_top_k(logits, self.top_k)
         return labels, (
             top.double() if log_probabilities else top.double() - logits.double().logsumexp(1, keepdim=True)
         ).exp()
 
     @torch.no_grad()
+    @override
     def update_top_k(
         self, indices: Tensor, probabilities: Tensor | None, targets: Tensor, weights: Tensor | None = None
     ) -> Self:
@@ -163,35 +165,26 @@ class JointStatistics(Statistics):
 
         Of each answer the best `top_k` labels count (one for counts); a shorter answer counts as far as it goes.
         """
-        if indices.ndim != 2 or (probabilities is not None and probabilities.shape != indices.shape):
-            shapes = f"{tuple(indices.shape)} and {None if probabilities is None else tuple(probabilities.shape)}"
-            raise ReprogramError(f"indices and probabilities have shapes {shapes}, but both must be (N, k)")
         if self.moments:
             raise ReprogramError("ranked answers hold no full logits, which normalising needs; use normalize = 'none'")
-        if indices.is_floating_point():
-            raise ReprogramError(f"source labels are {indices.dtype}, but integers are expected")
-        indices = indices.to(self.matrix.device, torch.int64)
-        targets = self._checked_targets(targets, len(indices))
-        weights = self._checked_weights(weights, len(indices), self.weighted)
-        if indices.numel() and not (int(indices.min()) >= -1 and int(indices.max()) < self.k_source):
-            raise ReprogramError(
-                f"source labels from {int(indices.min())} to {int(indices.max())} were given, "
-                f"but 0 to {self.k_source - 1} (or -1 for none) is expected"
-            )
-        if probabilities is None:
-            if self.kind == "probabilities":
-                raise ReprogramError(
-                    "no probabilities were given, but these statistics add them up; give them or use counts"
-                )
-            scores = torch.arange(indices.shape[1], 0, -1, device=indices.device).double().expand_as(indices)
-        else:
-            scores = probabilities.to(self.matrix.device).double()
-            if not bool(((scores >= 0) & (scores <= 1 + 1e-6)).logical_or(indices < 0).all()):
-                raise ReprogramError("probabilities outside [0, 1] were given; pass softmax outputs, not logits")
-        scores, order = _stable_top_k(scores.masked_fill(indices < 0, -1.0), min(self.top_k, indices.shape[1]))
-        labels = indices.gather(1, order)
-        evidence = torch.ones_like(labels) if self.kind == "counts" else scores
-        return self._add(labels, evidence, targets, weights, ranked=True)
+        answers = TopK.of(indices, probabilities, self.k_source).to(self.matrix.device)
+        if probabilities is None and self.kind == "probabilities":
+            raise ReprogramError("no probabilities were given, but these statistics add them up; give them or use counts")
+        targets = self._checked_targets(targets, len(answers))
+        weights = self._checked_weights(weights, len(answers), self.weighted)
+        return self._add(*self.ranked_evidence(answers), targets, weights, ranked=True)
+
+    def ranked_evidence(self, answers: TopK) -> tuple[Tensor, Tensor]:
+        """`evidence` of answers: the best `top_k` labels of each, −1 in empty places, and what each adds to J."""
+        best = answers.best(self.top_k)
+        return best.indices, torch.ones_like(best.indices) if self.kind == "counts" else best.probabilities
+
+    @override
+    def with_sources(self, kept: Sequence[int | None]) -> Self:
+        fresh = type(self)(**{**self.config(), "k_source": len(kept)}).to(self.samples.device)
+        for name, part in self.named_buffers():
+            fresh.get_buffer(name).copy_(rearranged(part, kept, dim=0) if part.ndim == 2 else part)
+        return fresh
 
     @override
     def with_classes(self, kept: Sequence[int | None]) -> Self:
@@ -278,19 +271,6 @@ def _warn_about_flat(logits: Tensor) -> None:
                 EvidenceWarning,
                 stacklevel=3,
             )
-
-
-def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row with their indices; among equal values at the edge the lowest index wins.
-
-    `torch.topk` leaves open which of several equal values it returns, so rows with a tie at the edge are sorted.
-    """
-    top, indices = values.topk(k, dim=1)
-    tied = (values >= top[:, -1:]).sum(1) > k
-    if bool(tied.any()):
-        order = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
-        top[tied], indices[tied] = values[tied].gather(1, order), order
-    return top, indices
 
 
 def top_count(ratio: TopRatio, k_target: int, k_source: int) -> int:
