@@ -19,6 +19,7 @@ from reprogram.errors import ReprogramError, shown, unknown
 from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.files.foreign import expanded, is_file, is_folder
 from reprogram.mappings.registry import AUTO, MAPPINGS
+from reprogram.mappings.settings import PRIORS
 from reprogram.run.config import GIVEN, OWNERS, FitConfig
 from reprogram.run.paths import located
 from reprogram.sources.registry import SOURCES, check_model_name, find_source
@@ -74,6 +75,7 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
     config = FitConfig.read({**before, **values}, spell=spell)
     check_data_spec(config.data, expanded(config.data_root, "--data-root"))
     check_model_name(config.model, config.weights)
+    _check_prior(values.get("prior"))
     config = located(config)
     if begun:  # its paths were located when it was begun, perhaps in another folder
         kept = {name: before[name] for name in before if name not in values and name != "download"}
@@ -147,6 +149,7 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
     if command.mapping not in MAPPINGS:
         raise unknown("mapping", command.mapping, (*MAPPINGS, AUTO))
     checked = MAPPINGS.read(command.mapping, settings, spell)
+    _check_prior(settings.get("prior"))
     return command, {name: getattr(checked, name) for name in settings}
 
 
@@ -168,6 +171,14 @@ def check_logits(given: dict[str, Any]) -> tuple[LogitsCommand, dict[str, Any]]:
         check_data_spec(command.data, expanded(command.data_root, "--data-root"))
     checked = SOURCES.read(find_source(command.model)[0].prefix, options, spell)
     return command, {name: getattr(checked, name) for name in options}
+
+
+def _check_prior(prior: str | None) -> None:
+    """Raise where a prior that was asked for is no word that means one, and no file."""
+    if prior == "matrix":
+        raise ReprogramError("--prior matrix was given, but it is to be told which; give a .npz or .csv file")
+    if prior is not None and prior not in PRIORS and not is_file(path := expanded(prior, "--prior")):
+        raise ReprogramError(f"--prior {shown(prior)} {_no_file(path)}")
 
 
 def check_folder(path: str) -> None:

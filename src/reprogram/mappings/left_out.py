@@ -14,8 +14,9 @@ from typing_extensions import override
 from reprogram.errors import ReprogramError, ignore_evidence_warnings
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.base import Mapping
+from reprogram.mappings.gaussians import GaussianMapping
 from reprogram.mappings.registry import MAPPINGS
-from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, Scorer
+from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, GaussianScorer, Scorer
 from reprogram.mappings.selection import Block, Blocks, in_blocks, with_folds
 from reprogram.registry import imported
 from reprogram.statistics.base import Statistics
@@ -72,6 +73,9 @@ def _scorer_of(mapping: Mapping, log_probabilities: bool) -> Scorer:
     scorer: Scorer = judge(
         family, mapping.k_source, mapping.k_target, grid, span=mapping.span, log_probabilities=log_probabilities
     )
+    if isinstance(mapping, GaussianMapping) and mapping.prior is not None:
+        assert isinstance(scorer, GaussianScorer)
+        scorer.beliefs = {"prior": mapping.prior_in(mapping.span), "prior_weight": mapping.settings.prior_weight}
     if scorer.obstacle:
         raise ReprogramError(f"mapping {mapping.name!r} cannot be estimated: {scorer.obstacle}; choose another one")
     return scorer

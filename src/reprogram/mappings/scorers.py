@@ -175,6 +175,8 @@ class GaussianScorer(Scorer):
 
     judges = ("priors", "shrinkage")
     one_shot = True
+    #: What is known before any sample, in the coordinates of the statistics: `prior` and `prior_weight` of `gaussian`.
+    beliefs: dict[str, Any] | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -200,7 +202,7 @@ class GaussianScorer(Scorer):
         span = self._statistics.span
         inside = logits.double() if span is None else logits.double() @ span
         for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
-            yield gaussian_without(self._fit, inside, targets, shrinkage, priors=priors)
+            yield gaussian_without(self._fit, inside, targets, shrinkage, priors=priors, **(self.beliefs or {}))
 
 
 class OneToOneScorer(Scorer):
