@@ -27,7 +27,7 @@ sys.path.insert(0, str(HERE))
 from sets import LogitSet, load_logits  # noqa: E402
 
 SHOTS = (1, 2, 4, 8, 16)
-SEEDS = 8
+SEEDS = 5
 PRIORS = {"names": "the names of the labels", "blm of others": "blm of the validation images", "random": "random numbers"}
 STUDENT = {5: 2.776, 8: 2.365}[SEEDS]  # 97.5 % quantile of Student's t for so many seeds
 
@@ -107,8 +107,8 @@ def page(results: dict, sizes: dict[str, str], reading: str) -> str:
         "",
         "Test accuracy in % with 1 to 16 samples of each class, mean of "
         f"{SEEDS} draws: the prior alone (no sample), `gaussian` alone, and",
-        "`gaussian` with that prior (`prior_weight` as it is by default). The last column is how far both together are above",
-        "the better of the two, with the 95 % interval over the draws. The frozen model is the bundled EfficientNet-Lite0,",
+        "`gaussian` with that prior (`prior_weight` as it is by default). The last column is how far both together are",
+        "above the better of the two, with the 95 % interval over the draws. The frozen model is the bundled EfficientNet-Lite0,",
         "without a program. [What a prior is](../priors.md).",
         "",
         f"Made by `python benchmarks/shots.py {' '.join(results)}`",

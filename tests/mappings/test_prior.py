@@ -52,12 +52,11 @@ def slowly(logits, targets, prior, weight, k_target):
     centred = (prior - prior.mean(1, keepdim=True)).numpy()
     spread = {t: centred[:, t] @ covariance @ centred[:, t] for t in range(k_target)}
     found = sum(means[t] @ centred[:, t] for t in present)
-    noise = sum(spread[t] / int((targets == t).sum()) for t in present)
+    noise = 4 * sum(spread[t] / int((targets == t).sum()) for t in present)
     scale = 0.0
     if found > 0 and found**2 > noise:
         scale = (found - noise / found) / sum(spread[t] for t in present)
-    each = n / len(present)
-    share = each / (each + weight) if scale > 0 else 1.0
+    share = n / (n + weight * len(present) ** 0.5) if scale > 0 else 1.0
     own_bias = {t: -means[t] @ inverse @ means[t] / 2 for t in present}
     average = np.mean(list(own_bias.values()))
 

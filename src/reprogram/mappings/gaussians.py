@@ -17,7 +17,7 @@ from reprogram.mappings.affine import Affine
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.evidence import warn_about
 from reprogram.mappings.prior import prior_matrix, read_prior
-from reprogram.mappings.settings import PRIORS, GaussianSettings, MappingSettings, PriorMatrix, Shrinkage
+from reprogram.mappings.settings import PRIOR_WEIGHT, PRIORS, GaussianSettings, MappingSettings, PriorMatrix, Shrinkage
 from reprogram.statistics.base import Statistics, check_deviation
 from reprogram.statistics.gaussian import GaussianStatistics
 
@@ -106,7 +106,7 @@ def gaussian(
     *,
     priors: bool = False,
     prior: Tensor | None = None,
-    prior_weight: float = 64.0,
+    prior_weight: float = PRIOR_WEIGHT,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Bayes' rule for normal classes with means m_t and one covariance Σ: ω_t = Σ⁻¹(m_t − m), b_t = −½(m_t − m)ᵀω_t.
 
@@ -117,7 +117,7 @@ def gaussian(
         priors: add the logarithm of each class's share of the samples, or of their weights, as Bayes' rule has it; without,
             all classes weigh the same, as in the paper's mappings.
         prior: (k_S, k_T) in the coordinates of the statistics; see `Agreement`.
-        prior_weight: how many samples of each class the prior is worth.
+        prior_weight: κ, how many samples a prior on one class is worth; one on k classes is worth √k times as many.
 
     Returns:
         ω (k_S, k_T), m (k_S,) and b (k_T,), all float64: target logits are (z − m)·ω + b. A class without samples gets a
@@ -142,7 +142,7 @@ def rule(
     *,
     priors: bool = False,
     prior: Tensor | None = None,
-    prior_weight: float = 64.0,
+    prior_weight: float = PRIOR_WEIGHT,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `gaussian` makes of samples whose densities are known already."""
     variances = fit.variances(fit.oas() if shrinkage == "oas" else shrinkage)
@@ -189,13 +189,12 @@ class Agreement:
         present = samples > 0
         size = spread.where(present, 0).sum(-1, keepdim=True)
         found = agreed.where(present, 0).sum(-1, keepdim=True)
-        noise = (
-            (spread / samples.where(present, 1)).where(present, 0).sum(-1, keepdim=True)
-        )  # the variance of what was found
+        noise = 4 * (spread / samples.where(present, 1)).where(present, 0).sum(-1, keepdim=True)
         known = (found > 0) & (found.square() > noise) & (size > 0)
         self.scale = torch.where(known, (found - noise / found.where(known, 1)) / size.where(known, 1), 0)
-        each = samples.sum(-1, keepdim=True) / present.sum(-1, keepdim=True).clamp_min(1)
-        self.share = torch.where(self.scale > 0, each / (each + weight), 1.0)
+        classes = present.sum(-1, keepdim=True).clamp_min(1)
+        total, worth = samples.sum(-1, keepdim=True), weight * classes.double().sqrt()
+        self.share = torch.where(self.scale > 0, total / (total + worth), 1.0)
         self._spread = spread
 
     def together(self, own: Tensor, prior: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reprogram.mappings.gaussians import Agreement, GaussianFit, centred_prior, log_priors, oas
-from reprogram.mappings.settings import Normalize, Shrinkage
+from reprogram.mappings.settings import PRIOR_WEIGHT, Normalize, Shrinkage
 from reprogram.statistics import moments as m
 from reprogram.statistics.joint import JointStatistics
 
@@ -88,7 +88,7 @@ def gaussian_without(
     *,
     priors: bool = False,
     prior: Tensor | None = None,
-    prior_weight: float = 64.0,
+    prior_weight: float = PRIOR_WEIGHT,
 ) -> Tensor:
     """The Gaussian mapping's target logits of counted samples, each by the densities of all the other samples.
 
@@ -99,7 +99,7 @@ def gaussian_without(
         shrinkage: ρ, or "oas", which is computed anew without each sample.
         priors: whether class frequencies count.
         prior: (k_S, k_T) in the coordinates of the statistics; see `gaussian`.
-        prior_weight: how many samples of each class it is worth.
+        prior_weight: what it is worth.
 
     Returns:
         (N, k_T) float64 target logits, equal to those of `gaussian` on the statistics without the sample.

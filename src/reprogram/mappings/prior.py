@@ -102,9 +102,7 @@ def _arranged(given: PriorMatrix, source_labels: Sequence[str], classes: Sequenc
     try:
         values = torch.as_tensor(given.values).detach().to("cpu", torch.float64)
     except (TypeError, ValueError, RuntimeError):
-        raise ReprogramError(
-            "the prior holds something else than numbers; give an array of source labels × classes"
-        ) from None
+        raise ReprogramError("the prior holds something else than numbers; give a matrix, source labels × classes") from None
     shape = tuple(values.shape)
     expected = tuple(
         len(wanted if named is None else named)

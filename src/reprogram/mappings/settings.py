@@ -16,6 +16,8 @@ Refresh = Literal["never", "fresh", "reuse"]
 Normalize = Literal["none", "centre", "standardise"]
 TopRatio = Annotated[float, Field(gt=0)] | Literal["all"]
 Shrinkage = Annotated[float, Field(gt=0, le=1)] | Literal["oas"]
+#: Chosen on the sets of docs/results/shots.md: 63 samples of each of 10 classes, 20 of each of 100.
+PRIOR_WEIGHT = 200.0
 #: What `prior` may say: nothing, what the names tell, the texts of a model that has such, or a matrix that was handed over.
 PRIORS = ("none", "names", "texts", "matrix")
 
@@ -159,14 +161,15 @@ class GaussianSettings(EstimatedSettings):
     priors: bool = Field(False, description="Prefer frequent classes.")
     prior: Any = Field(
         "none",
-        description="What is known before any sample: none; names (source labels called like the classes); texts (zero-shot, "
+        description="What is known before any sample: none; names (source labels called like the classes); texts (zero-shot "
         "for openclip:); or a .npz or .csv file with a matrix of source labels × classes.",
     )
     prior_weight: float = Field(
-        64.0,
+        PRIOR_WEIGHT,
         ge=0,
         le=1e9,
-        description="How many samples of each class the prior is worth, once it is scaled to what the samples say of it.",
+        description="How many samples the prior is worth, times the root of the number of classes; it is scaled to what the "
+        "samples say of it before.",
     )
 
     @field_validator("prior", mode="before")
