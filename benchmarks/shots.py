@@ -108,8 +108,8 @@ def page(results: dict, sizes: dict[str, str], reading: str) -> str:
         "Test accuracy in % with 1 to 16 samples of each class, mean of "
         f"{SEEDS} draws: the prior alone (no sample), `gaussian` alone, and",
         "`gaussian` with that prior (`prior_weight` as it is by default). The last column is how far both together are",
-        "above the better of the two, with the 95 % interval over the draws. The frozen model is the bundled EfficientNet-Lite0,",
-        "without a program. [What a prior is](../priors.md).",
+        "above the better of the two, with the 95 % interval over the draws. The frozen model is the bundled",
+        "EfficientNet-Lite0, without a program. [What a prior is](../priors.md).",
         "",
         f"Made by `python benchmarks/shots.py {' '.join(results)}`",
         f"(2 cores, torch {torch.__version__}).",

@@ -102,7 +102,7 @@ def _arranged(given: PriorMatrix, source_labels: Sequence[str], classes: Sequenc
     try:
         values = torch.as_tensor(given.values).detach().to("cpu", torch.float64)
     except (TypeError, ValueError, RuntimeError):
-        raise ReprogramError("the prior holds something else than numbers; give a matrix, source labels × classes") from None
+        raise ReprogramError("the prior holds no numbers; give an array of source labels × classes") from None
     shape = tuple(values.shape)
     expected = tuple(
         len(wanted if named is None else named)
@@ -110,7 +110,7 @@ def _arranged(given: PriorMatrix, source_labels: Sequence[str], classes: Sequenc
     )
     if shape != expected:
         raise ReprogramError(
-            f"the prior has shape {shape}, but {expected} is expected, source labels × classes; give one number for each pair"
+            f"the prior has shape {shape}, but {expected} is expected, source labels × classes; give a number for each"
         )
     if not bool((values.abs() <= _LARGEST).all()):
         raise ReprogramError(f"the prior holds numbers beyond ±{_LARGEST:g}, or NaN; give finite weights of moderate size")
