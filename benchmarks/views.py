@@ -72,10 +72,9 @@ def main() -> None:
         for shots, row in found.items():
             cells = " | ".join(f"{stats.mean(v):.1f} ({min(v):.1f} to {max(v):.1f})" for v in row.values())
             lines.append(f"| {data} | {shots} | {cells} |")
-    gains = [
-        f"{name}: {stats.mean(stats.mean(row[name]) - stats.mean(row[names[0]]) for f in results.values() for row in f.values()):+.1f}"
-        for name in names[1:]
-    ]
+    rows = [row for found in results.values() for row in found.values()]
+    above = {name: stats.mean(stats.mean(row[name]) - stats.mean(row[names[0]]) for row in rows) for name in names[1:]}
+    gains = [f"{name}: {gain:+.1f}" for name, gain in above.items()]
     lines += ["", f"Points above one view, on average: {'; '.join(gains)}. Three draws tell only large differences."]
     (HERE / "views.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     (HERE.parent / "docs" / "results" / "views.md").write_text("\n".join(lines) + "\n", "utf-8")
