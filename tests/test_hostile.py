@@ -230,7 +230,7 @@ def test_an_array_file_of_bad_zip_parts_is_refused(tmp_path):
 
 
 def test_a_zip_bomb_of_arrays_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("reprogram.data.safe_npz._UNPACKED", 2**20)
+    monkeypatch.setattr("reprogram.files.safe_npz._UNPACKED", 2**20)
     path = write_npz(tmp_path / "data.npz", images=npy("|u1", (4, 2**12, 2**12), bytes(2**26)), labels=LABELS)
     assert "unpacks to 0.1 GiB" in refused(load_data, path)
 

@@ -95,7 +95,7 @@ def test_what_matters_without_training_leaves_out_when_and_from_what():
         assert not {"refresh", "folds"} & set(family.settings.without_training())
     assert MappingSettings.without_training() == []
     assert TopKBayesSettings.without_training() == ["normalize", "smoothing", "top_ratio", "top_k"]
-    assert GaussianSettings.without_training() == ["shrinkage", "priors"]
+    assert GaussianSettings.without_training() == ["shrinkage", "priors", "prior", "prior_weight"]
 
 
 def test_the_published_defaults():

@@ -21,6 +21,7 @@ from reprogram.errors import ReprogramError, shown, unknown
 from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.files.foreign import expanded, is_file, is_folder
 from reprogram.mappings.registry import AUTO, MAPPINGS
+from reprogram.mappings.settings import PRIORS
 from reprogram.run.config import GIVEN, OWNERS, FitConfig
 from reprogram.run.paths import located
 from reprogram.sources.registry import SOURCES, check_model_name, find_source
@@ -76,6 +77,7 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
     config = FitConfig.read({**before, **values}, spell=spell)
     check_data_spec(config.data, expanded(config.data_root, "--data-root"))
     check_model_name(config.model, config.weights)
+    _check_prior(values.get("prior"))
     config = located(config)
     if begun:  # its paths were located when it was begun, perhaps in another folder
         kept = {name: before[name] for name in before if name not in values and name != "download"}
@@ -150,6 +152,7 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
     if mapping not in MAPPINGS:
         raise unknown("mapping", mapping, (*MAPPINGS, AUTO))
     checked = MAPPINGS.read(mapping, settings, spell)
+    _check_prior(settings.get("prior"))
     return command, {name: getattr(checked, name) for name in settings}
 
 
@@ -249,6 +252,14 @@ def _factors(text: str) -> tuple[float, ...]:
     if not found or not all(1 < factor <= 64 for factor in found):
         raise ReprogramError(f"--factors {shown(text)} was given, but numbers above 1 and up to 64 with commas are expected")
     return tuple(sorted(set(found)))
+
+
+def _check_prior(prior: str | None) -> None:
+    """Raise where a prior that was asked for is no word that means one, and no file."""
+    if prior == "matrix":
+        raise ReprogramError("--prior matrix was given, but it is to be told which; give a .npz or .csv file")
+    if prior is not None and prior not in PRIORS and not is_file(path := expanded(prior, "--prior")):
+        raise ReprogramError(f"--prior {shown(prior)} {_no_file(path)}")
 
 
 def check_folder(path: str) -> None:

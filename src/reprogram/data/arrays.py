@@ -12,9 +12,9 @@ from torch.utils.data import Dataset
 from typing_extensions import override
 
 from reprogram.data.dataset import ArraySplit, DataSet, Split, content_hash
-from reprogram.data.safe_npz import read_npz
 from reprogram.data.splits import PARTS, drawn_test, places_by_word, sorted_classes
 from reprogram.errors import ReprogramError, first_line
+from reprogram.files.safe_npz import read_npz
 from reprogram.images.batches import Array, Channels, channels_first
 from reprogram.images.pictures import Interpolation, as_rgb, pil_to_tensor, resize
 

@@ -4,6 +4,9 @@ import torch
 from torch import Tensor
 
 from reprogram.images.settings import Augment
+from reprogram.randomness import generator
+
+_SMALLEST_WINDOW = 0.7  # of an image's side
 
 
 def margin(augment: Augment, size: int) -> int:
@@ -44,3 +47,22 @@ def centre_view(images: Tensor, size: int) -> Tensor:
     """The middle `size` × `size` window of each image (N, C, S, S)."""
     start = (images.shape[-1] - size) // 2
     return images[:, :, start : start + size, start : start + size]
+
+
+def numbered_view(images: Tensor, number: int, seed: int, *, mirror: bool) -> Tensor:
+    """View `number` of each image (N, C, S, S): a square window of 70 to 100 % of its side, perhaps mirrored.
+
+    Seed and number alone decide: all images have the same windows, so that an image has the views that it had when it comes
+    again, alone or among others, and can be taken out of what was counted. View 0 is the image as it is.
+
+    >>> numbered_view(torch.rand(2, 3, 100, 100), 0, 0, mirror=True).shape
+    torch.Size([2, 3, 100, 100])
+    """
+    if number == 0:
+        return images
+    draw, side = generator(seed, "view", number), images.shape[-1]
+    share, top, left, turned = torch.rand(4, generator=draw, dtype=torch.float64).tolist()
+    window = max(1, round(side * (_SMALLEST_WINDOW + share * (1 - _SMALLEST_WINDOW))))
+    top, left = int(top * (side - window + 1)), int(left * (side - window + 1))
+    images = images[:, :, top : top + window, left : left + window]
+    return images.flip(-1) if mirror and turned < 0.5 else images

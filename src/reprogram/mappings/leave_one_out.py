@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from reprogram.mappings.gaussians import GaussianFit, log_priors, oas
-from reprogram.mappings.settings import Normalize, Shrinkage
+from reprogram.mappings.gaussians import Agreement, GaussianFit, centred_prior, log_priors, oas
+from reprogram.mappings.settings import PRIOR_WEIGHT, Normalize, Shrinkage
 from reprogram.statistics import moments as m
 from reprogram.statistics.answers import TopK
 from reprogram.statistics.joint import JointStatistics
@@ -87,7 +87,14 @@ def bayes_without(
 
 
 def gaussian_without(
-    fit: GaussianFit, logits: "Tensor | Rest", targets: Tensor, shrinkage: Shrinkage = "oas", *, priors: bool = False
+    fit: GaussianFit,
+    logits: "Tensor | Rest",
+    targets: Tensor,
+    shrinkage: Shrinkage = "oas",
+    *,
+    priors: bool = False,
+    prior: Tensor | None = None,
+    prior_weight: float = PRIOR_WEIGHT,
 ) -> Tensor:
     """The Gaussian mapping's target logits of counted samples, each by the densities of all the other samples.
 
@@ -98,6 +105,8 @@ def gaussian_without(
         targets: (N,) their labels.
         shrinkage: ρ, or "oas", which is computed anew without each sample.
         priors: whether class frequencies count.
+        prior: (k_S, k_T) in the coordinates of the statistics; see `gaussian`.
+        prior_weight: what it is worth.
 
     Returns:
         (N, k_T) float64 target logits, equal to those of `gaussian` on the statistics without the sample.
@@ -122,9 +131,18 @@ def gaussian_without(
     # (12): everything is measured from the mean of the others
     step = 1 / max(rest.n - 1, 1)
     bias = -(norms + 2 * step * cross + step**2 * length) / 2
-    scores = (1 + step) * (cross + step * length) + bias
+    cross = (1 + step) * (cross + step * length)
     average = (bias * rest.present).sum(1) / rest.present.sum(1).clamp_min(1)
-    scores = scores.where(rest.present, average[:, None])
+    cross, bias = cross.where(rest.present, 0), bias.where(rest.present, average[:, None])
+    if prior is not None:
+        about = fit.basis.T @ centred_prior(prior)
+        towards = rest.sample @ about
+        agreed = rest.with_own((fit.means * about).sum(0), (rest.own_mean * about.T[targets]).sum(1)) + step * towards
+        spread = fit.scatter @ about.square() - rest.factor[:, None] * (rest.deviation @ about).square()
+        spread = scale[:, None] * spread + floor[:, None] * about.square().sum(0)
+        known = Agreement(agreed, spread, rest.with_own(fit.samples, rest.others), prior_weight)  # (13)
+        cross, bias = known.together(cross, (1 + step) * towards), known.bias(bias)
+    scores = cross + bias
     return scores + log_priors(rest.with_own(fit.samples, rest.others)) if priors else scores
 
 

@@ -14,8 +14,9 @@ from typing_extensions import override
 from reprogram.errors import ReprogramError, ignore_evidence_warnings
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.base import Mapping
+from reprogram.mappings.gaussians import GaussianMapping
 from reprogram.mappings.registry import MAPPINGS
-from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, Scorer, count, log_shares
+from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, GaussianScorer, Scorer, count, log_shares
 from reprogram.mappings.selection import Block, Blocks, in_blocks, with_folds
 from reprogram.registry import imported
 from reprogram.statistics.answers import TopK
@@ -74,6 +75,9 @@ def _scorer_of(mapping: Mapping, log_probabilities: bool) -> Scorer:
     scorer: Scorer = judge(
         family, mapping.k_source, mapping.k_target, grid, span=mapping.span, log_probabilities=log_probabilities
     )
+    if isinstance(mapping, GaussianMapping):
+        assert isinstance(scorer, GaussianScorer)
+        scorer.beliefs = mapping.beliefs(mapping.span)
     if scorer.obstacle:
         raise ReprogramError(f"mapping {mapping.name!r} cannot be estimated: {scorer.obstacle}; choose another one")
     return scorer

@@ -201,6 +201,8 @@ class GaussianScorer(Scorer):
 
     judges = ("priors", "shrinkage")
     one_shot = True
+    #: What is known before any sample, in the coordinates of the statistics: `prior` and `prior_weight` of `gaussian`.
+    beliefs: dict[str, Any] | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -227,7 +229,7 @@ class GaussianScorer(Scorer):
         inside = logits.double() if span is None else logits.double() @ span
         rest = Rest(self._fit, (inside - self._fit.mean) @ self._fit.basis, targets)
         for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
-            yield gaussian_without(self._fit, rest, targets, shrinkage, priors=priors)
+            yield gaussian_without(self._fit, rest, targets, shrinkage, priors=priors, **(self.beliefs or {}))
 
 
 class OneToOneScorer(Scorer):

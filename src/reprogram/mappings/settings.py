@@ -7,7 +7,7 @@ another package brings may keep its settings in the same file as its class.
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_serializer, field_validator
 
 from reprogram.settings import Settings
 
@@ -17,6 +17,10 @@ Normalize = Literal["none", "centre", "standardise"]
 TopRatio = Annotated[float, Field(gt=0)] | Literal["all"]
 Weighting = Literal["sqrt", "log", "rank", "presence"]
 Shrinkage = Annotated[float, Field(gt=0, le=1)] | Literal["oas"]
+#: Chosen on the sets of docs/results/shots.md: 63 samples of each of 10 classes, 20 of each of 100.
+PRIOR_WEIGHT = 200.0
+#: What `prior` may say: nothing, what the names tell, the texts of a model that has such, or a matrix that was handed over.
+PRIORS = ("none", "names", "texts", "matrix")
 
 
 _TOP_K = "K itself: how many source labels count per sample."
@@ -54,6 +58,26 @@ def tried(values: Sequence[Any]) -> dict[str, Any]:
 
 
 ONLY_IN_TRAINING: dict[str, Any] = {"only_in_training": True}
+
+
+class PriorMatrix:
+    """A prior that was handed over instead of named: target logits are z · values before any sample.
+
+    Args:
+        values: (k_S, k_T) numbers.
+        source_labels: the names of the rows; by default those of the mapping, in its order.
+        classes: the names of the columns; by default those of the mapping, in its order.
+    """
+
+    def __init__(
+        self, values: Any, source_labels: Sequence[str] | None = None, classes: Sequence[str] | None = None
+    ) -> None:
+        self.values = values
+        self.source_labels = None if source_labels is None else tuple(source_labels)
+        self.classes = None if classes is None else tuple(classes)
+
+    def __repr__(self) -> str:
+        return f"<prior of shape {tuple(getattr(self.values, 'shape', ()))}>"
 
 
 class NormalizedSettings(MappingSettings):
@@ -127,8 +151,8 @@ class TopKBayesSettings(BayesSettings):
     top_k: int | None = Field(None, ge=1, description=_TOP_K)
 
 
-class GaussianSettings(EstimatedSettings):
-    """Of gaussian."""
+class DensitySettings(EstimatedSettings):
+    """Of mappings of normal densities."""
 
     folds: int = Field(
         5, ge=0, description=EstimatedSettings.model_fields["folds"].description, json_schema_extra=ONLY_IN_TRAINING
@@ -141,13 +165,47 @@ class GaussianSettings(EstimatedSettings):
     priors: bool = Field(False, description="Prefer frequent classes.")
 
 
-class TopKGaussianSettings(GaussianSettings):
+class GaussianSettings(DensitySettings):
+    """Of gaussian."""
+
+    prior: Any = Field(
+        "none",
+        description="What is known before any sample: none; names (source labels called like the classes); texts (zero-shot "
+        "for openclip:); or a .npz or .csv file with a matrix of source labels × classes.",
+    )
+    prior_weight: float = Field(
+        PRIOR_WEIGHT,
+        ge=0,
+        le=1e9,
+        description="How many samples the prior is worth, times the root of the number of classes; it is scaled to what the "
+        "samples say of it before.",
+    )
+
+    @field_validator("prior", mode="before")
+    @classmethod
+    def _known_prior(cls, prior: Any) -> Any:
+        if isinstance(prior, str):
+            if prior not in PRIORS and not prior.lower().endswith((".npz", ".csv")):
+                raise ValueError("none, names, texts, or a file that ends in .npz or .csv")
+            return prior
+        if isinstance(prior, PriorMatrix):
+            return prior
+        if not hasattr(prior, "shape") and not isinstance(prior, (list, tuple)):
+            raise ValueError("none, names, texts, a file that ends in .npz or .csv, or an array of source labels × classes")
+        return PriorMatrix(prior)
+
+    @field_serializer("prior")
+    def _named_prior(self, prior: Any) -> str:
+        return "matrix" if isinstance(prior, PriorMatrix) else str(prior)
+
+
+class TopKGaussianSettings(DensitySettings):
     """Of gaussian+."""
 
     top_k: int | None = Field(None, ge=1, description=_TOP_K)
     shrinkage: Shrinkage = Field(
         0.6,  # what answers leave of a covariance is sparse, and "oas" shrinks it too little
-        description=GaussianSettings.model_fields["shrinkage"].description,
+        description=DensitySettings.model_fields["shrinkage"].description,
         json_schema_extra=tried(("oas", 0.3, 0.6, 0.8)),
     )
     weighting: Weighting = Field(

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from reprogram.errors import NonFiniteError
 from reprogram.mappings.affine import Affine
-from reprogram.mappings.gaussians import GaussianFit, GaussianMapping
+from reprogram.mappings.gaussians import DensityMapping, GaussianFit
 from reprogram.mappings.leave_one_out import Rest, gaussian_without
 from reprogram.mappings.scorers import SMALLEST_SHARE, Scorer, count, frequencies_without
 from reprogram.mappings.settings import TopKGaussianSettings
@@ -26,7 +26,7 @@ from reprogram.statistics.top_k import TopKGaussianStatistics, answer_values, lo
 _MOST_FOR_ALL = 2048  # source labels
 
 
-class TopKGaussianMapping(GaussianMapping):
+class TopKGaussianMapping(DensityMapping):
     """The mapping of those densities; full logits are taken as the answers that their softmax gives."""
 
     settings: TopKGaussianSettings

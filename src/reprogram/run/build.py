@@ -23,6 +23,7 @@ from reprogram.sources.registry import find_source
 from reprogram.threads import granted_cpus
 from reprogram.training.choice import select_mapping
 from reprogram.training.state import pixel_sizes
+from reprogram.training.views import check_views
 
 #: What a configuration names where the data were handed over as objects.
 IN_MEMORY = "in memory"
@@ -85,7 +86,11 @@ def configured_data(config: FitConfig) -> DataSet:
 def divided_data(config: FitConfig, data: DataSet) -> DataSet:
     """The data set with a validation split and as few training images as were asked for."""
     data = data.with_validation(config.val_fraction, config.split_seed)
-    return data.with_fewer(shots=config.shots, fraction=config.fraction, seed=config.seed)
+    # of 0 shots one image of each class stays, as a split has some, but none is counted
+    data = data.with_fewer(shots=1 if config.shots == 0 else config.shots, fraction=config.fraction, seed=config.seed)
+    if config.shots == 0:
+        data = replace(data, notes=(*data.notes, "0 shots: no training image was counted, the mapping is the prior"))
+    return data
 
 
 def configured_frozen(config: FitConfig, data: DataSet, progress: Progress | None = None) -> Frozen:
@@ -127,8 +132,21 @@ def build(config: FitConfig, frozen: Frozen, data: DataSet) -> Reprogrammed:
     else:
         name, settings = config.mapping, config.options("mapping")
     mapping = make_mapping(
-        name, frozen.labels, data.classes, seed=derived_seed(config.seed, "mapping"), span=frozen.span, **settings
+        name,
+        frozen.labels,
+        data.classes,
+        seed=derived_seed(config.seed, "mapping"),
+        span=frozen.span,
+        weighted=config.views > 1,
+        **settings,
     )
+    if config.shots == 0 and (
+        config.mapping == AUTO or (mapping.statistics is not None and getattr(mapping, "prior", None) is None)
+    ):
+        raise ReprogramError(
+            f"0 shots were given, but mapping {config.mapping!r} is estimated from images; add --mapping gaussian "
+            "--prior names (or texts, or a file), or give at least 1 shot"
+        )
     own = {key: value for key, value in config.extras.items() if key in PROGRAMS[config.program].settings.model_fields}
     program = make_program(config.program, config.canvas, interpolation=frozen.program_interpolation, **own)
     if not frozen.differentiable and program.free_parameters:
@@ -136,6 +154,7 @@ def build(config: FitConfig, frozen: Frozen, data: DataSet) -> Reprogrammed:
             f"{frozen.name} gives no gradients, so program {config.program!r} cannot be trained; use --program none"
         )
     model = Reprogrammed(program, frozen, mapping)
+    check_views(model, config.training().views)
     model.to(choose_device(config.device))
     model.check_canvas()
     return model

@@ -51,7 +51,9 @@ class FitConfig(TrainingSettings):
         description="Defaults: sensible ones, or the paper's (200 epochs, its batch sizes and flips, lr 0.01, a pass for "
         "the mapping before each epoch; for openclip sgd with lr 40 and a cosine schedule).",
     )
-    shots: int | None = Field(None, ge=1, description="Keep this many training images of each class.")
+    shots: int | None = Field(
+        None, ge=0, description="Keep this many training images of each class; 0 counts none, and the prior decides."
+    )
     fraction: float | None = Field(None, gt=0, le=1, description="Keep this stratified share of the training images.")
     val_fraction: float = Field(
         0.1, ge=0, lt=1, description="Share of the training images for validation, where the data brings none."
@@ -118,7 +120,8 @@ class FitConfig(TrainingSettings):
 
     def training(self) -> TrainingSettings:
         """The part that `fit` takes."""
-        return TrainingSettings.read({name: getattr(self, name) for name in TrainingSettings.model_fields})
+        settings = {name: getattr(self, name) for name in TrainingSettings.model_fields}
+        return TrainingSettings.read(settings | ({"views": 0} if self.shots == 0 else {}))
 
 
 def trained_mappings() -> list[str]:

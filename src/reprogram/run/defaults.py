@@ -61,7 +61,8 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
         as_published=as_published,
     )
     program = PROGRAMS.read(values["program"], config.options("program"))
-    values.setdefault("augment", program.augment(around))
+    mirrored = config.views > 1 and bool(facts.flip_safe)
+    values.setdefault("augment", "flip" if mirrored else program.augment(around))
     values |= program.resolved(around).model_dump()
     values |= SOURCES.read(find_source(config.model)[0].prefix, config.options("source")).model_dump()
     resolved = FitConfig.read({**config.model_dump(include=set(FitConfig.model_fields)), **config.extras, **values})
@@ -72,7 +73,8 @@ def with_mapping(config: FitConfig, name: str, given: Mapping[str, Any]) -> FitC
     """The same with this mapping and all its settings: those given, those that were said for any mapping, and defaults."""
     known = MAPPINGS[name].settings.model_fields
     said = {setting: value for setting, value in config.options("mapping").items() if setting in known} | dict(given)
-    settings: dict[str, Any] = MAPPINGS.read(name, said).model_dump()
+    checked = MAPPINGS.read(name, said)
+    settings: dict[str, Any] = {setting: getattr(checked, setting) for setting in known}
     if config.protocol == "paper" and settings.get("refresh") == "reuse" and "refresh" not in said:
         settings["refresh"] = "fresh"  # the paper's algorithms estimate ω by a pass of its own before each epoch
     others = {setting: value for setting, value in config.model_dump().items() if setting not in MAPPINGS.setting_names()}

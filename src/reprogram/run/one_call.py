@@ -6,6 +6,8 @@ from typing import Any
 
 from reprogram.data.dataset import DataSet
 from reprogram.data.load import load_data
+from reprogram.errors import ReprogramError
+from reprogram.mappings.settings import PriorMatrix
 from reprogram.progress import Progress
 from reprogram.run.build import IN_MEMORY, decoding_of, prepare, with_chosen_mapping
 from reprogram.run.config import FitConfig
@@ -40,6 +42,11 @@ def fit_data(
     config = located(config) if named else config
     loaded: DataSet | None = None if named else load_data(data, split_seed=config.split_seed)
     if out is not None:
+        if isinstance(config.extras.get("prior"), PriorMatrix):
+            raise ReprogramError(
+                "an array was given as prior, but a run folder remembers only where a prior is; write it to a file with "
+                "np.savez(path, prior=array), and give that path"
+            )
         return run_fit(config, Path(out), data=loaded, resume=resume, progress=progress)
     prepared = with_chosen_mapping(prepare(config, loaded, progress), progress or Progress())
     result = fit(

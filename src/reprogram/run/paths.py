@@ -5,6 +5,7 @@ from typing import Any
 
 from reprogram.data.registry import absolute_spec
 from reprogram.files.foreign import expanded, is_folder
+from reprogram.mappings.settings import PRIORS
 from reprogram.run.config import FitConfig
 from reprogram.sources.registry import absolute_name, find_source
 
@@ -20,6 +21,9 @@ def located(config: FitConfig) -> FitConfig:
     }
     if config.weights is not None:
         paths["weights"] = _absolute(config.weights)
+    prior = config.extras.get("prior")
+    if isinstance(prior, str) and prior not in PRIORS:
+        paths["prior"] = _absolute(prior)
     options = find_source(config.model)[0].settings.read(config.options("source")).absolute()
     paths |= {name: getattr(options, name) for name in config.options("source")}
     return FitConfig.read({**config.given, **paths})

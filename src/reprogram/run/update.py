@@ -13,7 +13,7 @@ from reprogram.data.folders import load_labelled
 from reprogram.data.load import load_data
 from reprogram.data.registry import given_path
 from reprogram.data.splits import split_of
-from reprogram.devices import autocast, choose_device
+from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError
 from reprogram.images.views import centre_view
 from reprogram.mappings.artefact import artefact_folder, changing, read_description
@@ -25,6 +25,7 @@ from reprogram.run.config import FitConfig
 from reprogram.run.folder import seen_images, stored_config, write_seen
 from reprogram.statistics.base import Statistics
 from reprogram.training.state import pixel_sizes
+from reprogram.training.views import count_images, view_settings
 
 
 def update_run(
@@ -103,6 +104,7 @@ class _Images:
         self.size = model.program.image_size
         if config is not None:  # training images leave room for random crops, of which the middle is counted
             self.size = pixel_sizes(model.program, config.augment)["train"]
+        self.views = {} if config is None else view_settings(config)
         self.loaded: dict[str, tuple[list[Split], tuple[str, ...]]] = {}
 
     def samples(self, spec: str) -> Samples:
@@ -140,9 +142,8 @@ class _Images:
         pixels = split.pixels(self.size, program.interpolation)
         batches = list(zip(pixels.split(batch_size), split.labels.split(batch_size), strict=True))
         for images, labels in self.progress.track(batches, "counting images"):
-            with autocast(model.device, "fp32" if self.config is None else self.config.precision):
-                logits = model.source_logits(centre_view(images, program.image_size))
-            statistics.update(logits, numbers[labels], log_probabilities=model.frozen.log_probabilities)
+            middle = centre_view(images, program.image_size)
+            count_images(model, middle, numbers[labels], statistics, **self.views)
 
     def _load(self, spec: str) -> tuple[list[Split], tuple[str, ...]]:
         """The splits that are meant, and the classes that their labels are numbers of."""

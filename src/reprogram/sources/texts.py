@@ -42,6 +42,11 @@ class Texts(list[str]):
             means = embeddings.detach().cpu().view(len(self.templates), len(self.classes), -1).mean(0, dtype=torch.float64)
             self._lengths = means.norm(dim=1)
 
+    @property
+    def embedded(self) -> bool:
+        """Whether the embeddings are known, so that there is an `ensemble`."""
+        return self._lengths is not None
+
     def rows(self, classes: Sequence[str]) -> Tensor:
         """(templates, len(classes)) int64: where the texts of these classes stand, in the order of the templates."""
         places = {plain_name(name): index for index, name in enumerate(self.classes)}

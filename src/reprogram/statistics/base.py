@@ -135,6 +135,14 @@ class Statistics(nn.Module, ABC):
             part.copy_(left[name])
         return self
 
+    def as_views(self, views: int) -> Self:
+        """Say that what was counted are so many views of each sample, which weigh 1 together: each sample counts once."""
+        if views < 1 or bool((self.counted % views).any()):
+            raise ReprogramError(f"{self.n} samples were counted, which are not {views} views of each; count all of them")
+        self.counted //= views
+        self.samples.copy_(self.counted)
+        return self
+
     def all_reduce(self, group: "torch.distributed.ProcessGroup | None" = None) -> Self:
         """Sum over all processes of an initialised `torch.distributed` group; alone, do nothing."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -125,6 +125,12 @@ class GaussianStatistics(Statistics):
         return self
 
     @override
+    def as_views(self, views: int) -> Self:
+        super().as_views(views)
+        self.squared_weights.copy_(self.counted)
+        return self
+
+    @override
     def shares(self, target: int) -> bool:
         return float(self.samples[target]) > 0
 

@@ -21,6 +21,7 @@ from reprogram.reprogrammed import Reprogrammed
 from reprogram.training.result import Diverged, FitResult
 from reprogram.training.settings import TrainingSettings
 from reprogram.training.state import FitState, pixel_sizes
+from reprogram.training.views import check_views, count_images, view_settings
 
 OnEpoch = Callable[[list[dict[str, Any]], int], object]
 _LOOK = 16  # steps between two looks at the loss: to read a number makes a GPU wait
@@ -65,6 +66,7 @@ def fit(
             f"the model has the classes {', '.join(model.classes[:3])} ... ({len(model.classes)}), but the data "
             f"{', '.join(data.classes[:3])} ... ({len(data.classes)}); make the model with data.classes"
         )
+    check_views(model, settings.views)
     sizes = pixel_sizes(model.program, settings.augment)  # decode first: bad files stop the fit early
     data, skipped = (decoding or Decoding()).decode(data, sizes, model.program.interpolation, progress)
     state = FitState(model, settings, data.train.labels, skipped=tuple(skipped))
@@ -160,14 +162,17 @@ def _diverged(state: FitState, test: Split, given: dict[str, Tensor], found: str
 
 def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progress) -> float | None:
     """Estimate ω from the statistics that the refresh schedule prescribes; return how much it changed."""
-    mapping = state.model.mapping
-    if mapping.statistics is None:
+    mapping, settings = state.model.mapping, state.settings
+    if mapping.statistics is None or not settings.views:  # 0: no image counts, and the mapping stays as it was made
         return None
     if epoch == 0 or mapping.refresh == "fresh":
         state.gathered = state.new_statistics()
         with torch.inference_mode():
             order = torch.arange(len(train))
             for images, labels, indices in state.batches(train, order, progress, "estimating the mapping"):
+                if settings.views > 1:
+                    count_images(state.model, images, labels, state.gathered[0], **view_settings(settings))
+                    continue
                 with autocast(state.model.device, state.settings.precision):
                     logits = state.model.source_logits(images)
                 state.count(state.gathered, logits, labels, indices)

@@ -36,6 +36,13 @@ class TrainingSettings(Settings):
         "program and data.",
         json_schema_extra=RESOLVED,
     )
+    views: int = Field(
+        1,
+        ge=0,
+        le=1000,
+        description="Estimate the mapping from so many windows of each training image, which share its weight; mirrored, "
+        "too, with --augment flip. Needs a program that is not trained.",
+    )
     mapping_lr: float = Field(0.1, gt=0, le=1e37, description="Learning rate of the learned mappings' own Adam.")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="The run is a function of its settings and this number.")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
