@@ -266,7 +266,7 @@ def narrow_gaussian(mapping: GaussianMapping, logits: Tensor, targets: Tensor) -
     Beyond that span nothing scatters and no class mean lies, so an eigendecomposition of as many coordinates as samples is
     enough. What it is shrunk by still counts all coordinates. None where rounding of a large common offset could matter.
     """
-    if mapping.span is not None:
+    if mapping.span is not None or mapping.prior is not None:
         return None
     values = logits.to(mapping.weights.device).double()
     mean = values.mean(0)
@@ -276,12 +276,6 @@ def narrow_gaussian(mapping: GaussianMapping, logits: Tensor, targets: Tensor) -
     span = torch.linalg.qr(centred.T).Q  # (k_S, n)
     statistics = GaussianStatistics(span.shape[1], mapping.k_target).to(values.device)
     fit = GaussianFit.of(statistics.update(centred @ span, targets.to(values.device)))
-    beyond = mapping.k_source - span.shape[1]
-    fit = replace(
-        fit,
-        basis=torch.nn.functional.pad(fit.basis, (0, beyond)),
-        scatter=torch.nn.functional.pad(fit.scatter, (0, beyond)),
-        means=torch.nn.functional.pad(fit.means, (0, 0, 0, beyond)),
-    )
+    fit = replace(fit, size=mapping.k_source)
     omega, shift, bias = gaussian_of(fit, mapping.settings.shrinkage, priors=mapping.settings.priors)
     return Affine(span @ omega, mean + span @ shift, None, bias)
