@@ -19,6 +19,8 @@ from typing_extensions import override
 from reprogram.errors import ignore_evidence_warnings
 from reprogram.mappings.assignment import one_to_one
 from reprogram.mappings.gaussians import GaussianFit
+from reprogram.mappings.grouping import FOLDS, Part
+from reprogram.mappings.leave_group_out import bayes_without_groups, gaussian_without_groups, normalised_without_groups
 from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
 from reprogram.mappings.registry import MAPPINGS, Family
 from reprogram.statistics import moments as m
@@ -26,8 +28,8 @@ from reprogram.statistics.base import LARGEST_LOGIT, check_finite
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
 from reprogram.statistics.joint import JointStatistics, top_count
 
-FOLDS = 5
 LEAVE_ONE_OUT = "leave-one-out"
+LEAVE_ONE_GROUP_OUT = "leave-one-group-out"
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,29 @@ class Scorer(ABC):
     def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
         """Second pass: for each candidate in turn, the target logits (N, k_T) of a block of samples it does not know."""
 
+    def scores_by_group(self, logits: Tensor, targets: Tensor, folds: Tensor, groups: Tensor) -> Iterator[Tensor]:
+        """The same for a block of whole groups (N,): each sample is scored by a candidate that knows nothing of its group.
+
+        A group is in one fold, so what scores on folds needs nothing else. By leave-one-out, it has to be written beside
+        `scores`; a scorer that has none is not used where samples have groups, and its candidates are judged on folds.
+        """
+        return self.scores(logits, targets, folds)
+
+    def scores_of(self, part: Part) -> Iterator[Tensor]:
+        """Second pass: whichever of the two is right."""
+        if part.groups is None:
+            return self.scores(part.logits, part.targets, part.folds)
+        return self.scores_by_group(part.logits, part.targets, part.folds, part.groups)
+
+    @property
+    def knows_groups(self) -> bool:
+        """Whether `scores_by_group` is right, which it is not where a subclass has changed `scores` alone."""
+        classes = type(self).__mro__
+        single, by_group = (
+            next(place for place, kind in enumerate(classes) if name in vars(kind)) for name in ("scores", "scores_by_group")
+        )
+        return self.how != LEAVE_ONE_OUT or by_group <= single
+
     def default(self) -> Candidate:
         """The candidate nearest to the family's own defaults, for when nothing can be judged."""
         own = MAPPINGS.read(self.family.name, {})
@@ -145,6 +170,17 @@ class BayesScorer(Scorer):
             evidence = statistics.evidence(logits, log_probabilities=self.log_probabilities)
             for smoothing in self._values("smoothing"):
                 yield from bayes_without(statistics, evidence, targets, smoothing, inputs)
+
+    @override
+    def scores_by_group(self, logits: Tensor, targets: Tensor, folds: Tensor, groups: Tensor) -> Iterator[Tensor]:
+        moments, n = (None, 0) if self._moments is None else (self._moments.of_all(), self._moments.n)
+        inputs = [
+            normalised_without_groups(logits, groups, moments, n, normalize) for normalize in self._values("normalize")
+        ]
+        for statistics in self._joint:
+            evidence = statistics.evidence(logits, log_probabilities=self.log_probabilities)
+            for smoothing in self._values("smoothing"):
+                yield from bayes_without_groups(statistics, evidence, targets, groups, smoothing, inputs)
 
 
 class TopKBayesScorer(BayesScorer):
@@ -196,11 +232,21 @@ class GaussianScorer(Scorer):
 
     @override
     def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+        fit, inside = self._fitted(logits)
+        for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
+            yield gaussian_without(fit, inside, targets, shrinkage, priors=priors)
+
+    @override
+    def scores_by_group(self, logits: Tensor, targets: Tensor, folds: Tensor, groups: Tensor) -> Iterator[Tensor]:
+        fit, inside = self._fitted(logits)
+        for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
+            yield gaussian_without_groups(fit, inside, targets, groups, shrinkage, priors=priors)
+
+    def _fitted(self, logits: Tensor) -> tuple[GaussianFit, Tensor]:
+        """The densities of all samples, and these logits in their coordinates."""
         self._fit = self._fit or GaussianFit.of(self._statistics)
         span = self._statistics.span
-        inside = logits.double() if span is None else logits.double() @ span
-        for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
-            yield gaussian_without(self._fit, inside, targets, shrinkage, priors=priors)
+        return self._fit, logits.double() if span is None else logits.double() @ span
 
 
 class OneToOneScorer(Scorer):
