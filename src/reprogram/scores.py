@@ -7,7 +7,6 @@ from typing import Any, Self
 
 from reprogram.errors import ReprogramError
 
-
 _Z = 1.959963984540054  # 97.5 % of a normal distribution lie below
 
 

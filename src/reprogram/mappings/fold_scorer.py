@@ -10,8 +10,9 @@ from typing_extensions import override
 from reprogram.errors import ignore_evidence_warnings
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.grouping import FOLDS
 from reprogram.mappings.registry import MAPPINGS
-from reprogram.mappings.scorers import FOLDS, Scorer
+from reprogram.mappings.scorers import Scorer
 from reprogram.statistics.base import Statistics
 
 
@@ -61,7 +62,9 @@ class CandidatesOnFolds(Scorer):
         options: dict[str, Any] = {"span": other.span, "log_probabilities": other.log_probabilities}
         super().__init__(other.family, other.k_source, other.k_target, {}, **options)
         self._other, self.candidates, self.obstacle = other, other.candidates, other.obstacle
-        self._scorers = [FoldScorer(self._made(each.settings), log_probabilities=self.log_probabilities) for each in self.candidates]
+        self._scorers = [
+            FoldScorer(self._made(each.settings), log_probabilities=self.log_probabilities) for each in self.candidates
+        ]
 
     @override
     def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:

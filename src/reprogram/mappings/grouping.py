@@ -92,10 +92,7 @@ class Passes:
         seen = torch.zeros(self.k_target, dtype=torch.int64)
         firsts: dict[int, int] = {}
         for logits, targets, groups in self._blocks():
-            if groups is None:
-                folds = _next_folds(seen, targets)
-            else:
-                folds = self._meet(groups, targets.cpu(), seen, firsts)
+            folds = _next_folds(seen, targets) if groups is None else self._meet(groups, targets.cpu(), seen, firsts)
             self.samples += torch.bincount(targets.cpu(), minlength=self.k_target)
             self.lengths.append(len(targets))
             yield logits, targets, folds

@@ -51,6 +51,11 @@ class FitConfig(TrainingSettings):
         description="Defaults: sensible ones, or the paper's (200 epochs, its batch sizes and flips, lr 0.01, a pass for "
         "the mapping before each epoch; for openclip sgd with lr 40 and a cosine schedule).",
     )
+    group: str | None = Field(
+        None,
+        description="What must not be divided, such as frames of one video: a table's column, or a pattern on file names "
+        "such as '{group}_*.jpg' or '{group}/*'.",
+    )
     shots: int | None = Field(None, ge=1, description="Keep this many training images of each class.")
     fraction: float | None = Field(None, gt=0, le=1, description="Keep this stratified share of the training images.")
     val_fraction: float = Field(

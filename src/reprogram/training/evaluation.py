@@ -12,7 +12,7 @@ from reprogram.devices import Precision, autocast
 from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.scores import Score
+from reprogram.scores import Score, grouped_score
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Evaluation:
         classes: the target class names.
         names: n names of the images.
         skipped: what was wrong with each image that was left out.
+        groups: n names of the groups of the images, where they have any: intervals then count these.
     """
 
     labels: Tensor
@@ -34,11 +35,15 @@ class Evaluation:
     classes: tuple[str, ...]
     names: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = None
 
     @property
     def score(self) -> Score:
         """How many of the images were classified rightly."""
-        return Score(int((self.labels == self.predicted).sum()), len(self.labels))
+        right = self.labels == self.predicted
+        if self.groups is not None:
+            return grouped_score(right.tolist(), self.groups)
+        return Score(int(right.sum()), len(self.labels))
 
     @property
     def accuracy(self) -> float:
@@ -131,7 +136,8 @@ def evaluate(
             f"the scores of {bad} of {len(whole)} images are NaN or infinite, but finite numbers are expected; "
             "check the images and the source model, or use fp32"
         )
-    return Evaluation(split.labels, torch.cat(predicted), whole, model.classes, tuple(split.names), tuple(skipped))
+    groups = None if split.groups is None else tuple(split.groups)
+    return Evaluation(split.labels, torch.cat(predicted), whole, model.classes, tuple(split.names), tuple(skipped), groups)
 
 
 def _few(classes: tuple[str, ...]) -> str:

@@ -67,7 +67,7 @@ def fit(
         )
     sizes = pixel_sizes(model.program, settings.augment)  # decode first: bad files stop the fit early
     data, skipped = (decoding or Decoding()).decode(data, sizes, model.program.interpolation, progress)
-    state = FitState(model, settings, data.train.labels, skipped=tuple(skipped))
+    state = FitState(model, settings, data.train.labels, skipped=tuple(skipped), groups=data.train.group_numbers())
     # Prepared now or never: an evaluation in the middle must not change what a resumed fit does.
     model.accelerated = None
     passes = state.epochs * len(data.train) + len(data.test) + (0 if data.val is None else len(data.val))

@@ -66,6 +66,7 @@ class FitState:
     skipped: tuple[str, ...] = ()
     selected: dict[str, Tensor] | None = None
     selected_epoch: int = 0
+    groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -73,7 +74,8 @@ class FitState:
         learned = list(self.model.mapping.parameters())
         self.epochs = settings.epochs if self.model.trainable else 1  # without a program there is nothing to repeat
         self.steps = math.ceil(len(self.labels) / settings.batch_size)
-        self.folds = stratified_folds(self.labels, self.model.mapping.folds if theta else 0, settings.seed)
+        folds = self.model.mapping.folds if theta else 0
+        self.folds = stratified_folds(self.labels, folds, settings.seed, self.groups)
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         if theta and settings.optimizer == "adam":
             self.optimizers["program"] = torch.optim.Adam(theta, lr=settings.lr)
