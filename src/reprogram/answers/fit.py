@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from reprogram.answers.counting import Counted, Plan, count_shards, score_shards, sided_rows
+from reprogram.answers.hints import groups_hint
 from reprogram.answers.holdout import HoldOutRule
 from reprogram.answers.labels import LabelSets
 from reprogram.answers.manifest import manifest_beside
@@ -119,6 +120,8 @@ def fit_files(
             outcome = score_shards(plan.measuring(fitted, measured), tests or shards, hands, progress)
             held_out = HeldOutScore(outcome.score(), str(measured), outcome.by_frequency, rule.refits)
             notes += _group_notes(survey, outcome.groups if tests else {})
+            hint = groups_hint(plan, shards, tests) if survey.k_source is not None and not survey.groups else None
+            notes += [hint] if hint is not None else []
     if rule.refits:
         both = None if counted.kept is None or counted.held is None else counted.kept.merge(counted.held)
         fitted = _estimated(plan, both, torch.from_numpy(counted.samples.sum(0)))

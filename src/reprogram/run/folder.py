@@ -131,6 +131,9 @@ def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, p
             raise
         stopped, result = error, error.result
     result = replace(result, skipped=prepared.skipped)
+    data = replace(data, notes=(*data.notes, *result.notes))
+    for note in result.notes:
+        progress.say(f"note: {note}")
     _write_metrics(folder, result.records)  # a kill may have come between the last checkpoint and its line
     reason = {} if stopped is None else {"stopped": str(stopped)}
     model.save(folder / "artefact")

@@ -1,6 +1,6 @@
 """Predictions → numbers with their uncertainty: accuracy, interval, per class, calibration."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -94,6 +94,7 @@ def evaluate(
     decoding: Decoding | None = None,
     progress: Progress | None = None,
     what: str = "evaluating",
+    watch: Callable[[Tensor], object] | None = None,
 ) -> Evaluation:
     """Classify a split.
 
@@ -106,6 +107,7 @@ def evaluate(
         decoding: how the images are decoded, and what becomes of bad ones.
         progress: where to show progress.
         what: what progress calls it.
+        watch: is given the source logits (N, k_S) of each batch.
     """
     known = classes if classes is not None else split.classes
     if known is not None and tuple(known) != model.classes:
@@ -125,7 +127,10 @@ def evaluate(
     for batch in (progress or Progress()).track(split.pixels(size, how).split(batch_size), what):
         with torch.inference_mode():
             with autocast(model.device, precision):
-                logits = model(batch)
+                source = model.source_logits(batch)
+                logits = model.mapping(source)
+            if watch is not None:
+                watch(source)
             best = logits.argmax(1, keepdim=True)
             predicted.append(best.flatten().cpu())
             sure = logits.softmax(1).gather(1, best).flatten()

@@ -171,6 +171,7 @@ def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progre
                 with autocast(state.model.device, state.settings.precision):
                     logits = state.model.source_logits(images)
                 state.count(state.gathered, logits, labels, indices)
+                state.remember(logits, indices)
     elif mapping.refresh == "never":
         return 0.0
     return mapping.estimate(*state.gathered)
