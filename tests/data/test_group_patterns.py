@@ -38,7 +38,7 @@ def test_what_a_pattern_reads(pattern, path, group):
     parts=st.lists(st.sampled_from(["{group}", "*"]), min_size=1, max_size=4),
     texts=st.lists(st.text("ab_.", min_size=1, max_size=2), min_size=5, max_size=5),
     ends=st.tuples(st.booleans(), st.booleans()),
-    name=st.text("ab_.", min_size=1, max_size=14),
+    name=st.text("ab_.", min_size=1, max_size=14).filter(lambda name: name not in (".", "..")),
 )
 @settings(deadline=None, derandomize=True, max_examples=120)
 def test_it_fits_exactly_what_the_regular_expression_fits(parts, texts, ends, name):
@@ -54,9 +54,7 @@ def test_it_fits_exactly_what_the_regular_expression_fits(parts, texts, ends, na
             for piece in re.split(r"(\{group\}|\*)", pattern)
         ]
     )
-    match = re.fullmatch(expected, name) if name not in (".", "..") else None
-    if name in (".", ".."):
-        return
+    match = re.fullmatch(expected, name)
     assert (found is None) == (match is None)
     if match is not None and parts[0] == "{group}" and parts.count("{group}") == 1:
         assert found == match.group(1)  # the leftmost takes all it can

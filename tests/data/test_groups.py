@@ -175,9 +175,8 @@ def test_folders_and_tables_tell_groups(photos, spec, group):
 
 
 def test_parquet_and_npz_tell_groups(photos):
-    pandas = pytest.importorskip("pyarrow")
-
-    pandas.parquet.write_table(pandas.csv.read_csv(photos / "photos.csv"), photos / "photos.parquet")
+    table = pytest.importorskip("pyarrow.csv").read_csv(photos / "photos.csv")
+    pytest.importorskip("pyarrow.parquet").write_table(table, photos / "photos.parquet")
     data = load_data(photos / "photos.parquet", group="video")
     assert data.test.groups == load_data(photos / "photos.csv", group="Video").test.groups
     images, labels, groups = grouped()
