@@ -201,3 +201,31 @@ def test_parquet_and_npz_tell_groups(photos):
 def test_groups_that_cannot_be_found_are_refused(photos, spec, group, said):
     with pytest.raises(ReprogramError, match=re.escape(said)):
         load_data(spec if spec == "digits" else photos / spec, group=group)
+
+
+def test_tables_of_the_datasets_library_tell_groups(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    images, labels, groups = grouped()
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.Value("string"), "film": datasets.Value("string")}
+    )
+    columns = {"image": [Image.fromarray(image) for image in images], "label": labels, "film": groups}
+    datasets.Dataset.from_dict(columns, features=features).save_to_disk(tmp_path / "saved")
+    data = load_data(f"hf:{tmp_path / 'saved'}", group="film").with_validation(0.2)
+    assert {name: len(set(split.groups)) for name, split in data.splits.items()} == {"train": 6, "val": 2, "test": 2}
+    with pytest.raises(ReprogramError, match="has no column 'video' in its split train"):
+        load_data(f"hf:{tmp_path / 'saved'}", group="video")
+
+
+def test_data_sets_of_torch_take_groups_by_split():
+    images, labels, groups = grouped()
+    items = [(torch.from_numpy(image).permute(2, 0, 1), label) for image, label in zip(images, labels, strict=True)]
+    data = load_data({"train": items, "test": items[:6]}, groups={"train": groups, "test": ["new"] * 6})
+    assert data.with_validation(0.2).val.groups[0] in groups
+    assert set(data.test.subset(torch.tensor([1, 3])).groups) == {"new"}
+    with pytest.raises(ReprogramError, match="groups for train, test are expected"):
+        load_data({"train": items, "test": items}, groups={"train": groups})
+    with pytest.raises(ReprogramError, match="only arrays and dictionaries"):
+        load_data(data, groups=groups)
+    with pytest.raises(ReprogramError, match="data in memory"):
+        load_data((images, labels), group="film")
