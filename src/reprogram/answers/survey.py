@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from reprogram.answers.holdout import named_group, row_groups, test_rows
@@ -93,7 +94,7 @@ def survey_shards(
         pattern: reads groups off image names, instead of the column `group`.
     """
     found, starts = Survey(shards[0]), {}
-    parts = Sized(workers.map(survey_shard, (dict(checksums or {}), pattern), shards), len(shards))
+    parts = Sized(workers.map(partial(survey_shard, pattern=pattern), dict(checksums or {}), shards), len(shards))
     for path, part in zip(shards, progress.track(parts, "looking at the shards"), strict=True):
         starts[str(path)] = found.rows
         found.merge(part)
@@ -103,9 +104,8 @@ def survey_shards(
     return found
 
 
-def survey_shard(told: tuple[Mapping[str, str], GroupPattern | None], path: Path) -> Survey:
-    """Look at one shard: labels, form, vocabulary and groups, without the logits; given checksums and a pattern."""
-    checksums, pattern = told
+def survey_shard(checksums: Mapping[str, str], path: Path, pattern: GroupPattern | None = None) -> Survey:
+    """Look at one shard: labels, form, vocabulary and groups, without the logits."""
     check_shard(path, checksums)
     survey = Survey(path)
     for block in read_blocks(path, logits=False):
