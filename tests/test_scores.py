@@ -2,10 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from reprogram.errors import ReprogramError
-from reprogram.scores import Score, accuracy_interval
+from reprogram.scores import GroupSums, Score, accuracy_interval
 
 
 def test_a_score_says_its_accuracy_with_the_interval():
@@ -48,3 +51,57 @@ def test_counts_that_no_computer_could_have_counted_are_refused(correct, n):
 def test_counts_of_ten_to_the_eight_have_a_narrow_interval():
     low, high = Score(90_000_000, 100_000_000).interval
     assert 0.89993 < low < 0.9 < high < 0.90007
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6)).map(lambda pair: (min(pair), pair[1])), min_size=2, max_size=30)
+)
+@settings(deadline=None, derandomize=True, max_examples=100)
+def test_groups_never_tell_more_than_their_answers(groups):
+    sums = GroupSums()
+    sums.add(*zip(*groups, strict=True))
+    score = sums.score()
+    n = sum(size for _, size in groups)
+    assert (score.correct, score.n) == (sum(hits for hits, _ in groups), n)
+    if n == len(groups):
+        assert score == Score(score.correct, n)
+        return
+    assert score.groups == len(groups)
+    assert 0 <= score.effective <= n
+    low, high = score.interval
+    assert low <= score.accuracy + 1e-12
+    assert high >= score.accuracy - 1e-12
+    assert Score.from_json(score.to_json()) == score
+
+
+def test_the_interval_by_groups_covers_the_truth_where_that_of_single_answers_does_not():
+    """Videos of ten frames that are right or wrong together, most of the time: 95 % should contain the true 0.7."""
+    rng = np.random.default_rng(0)
+    covered = np.zeros(2)
+    for _ in range(400):
+        shares = rng.beta(0.7, 0.3, 30)
+        hits = rng.binomial(10, shares)
+        sums = GroupSums()
+        sums.add(hits.tolist(), [10] * 30)
+        for place, score in enumerate((sums.score(), Score(int(hits.sum()), 300))):
+            covered[place] += score.interval[0] <= 0.7 <= score.interval[1]
+    assert covered[0] / 400 > 0.92
+    assert covered[1] / 400 < 0.75
+
+
+def test_groups_that_agree_count_as_one_answer_each():
+    sums = GroupSums()
+    sums.add([4] * 400 + [0] * 400, [4] * 800)
+    assert sums.score().effective == pytest.approx(800, rel=0.01)
+    sums = GroupSums()
+    sums.add([4] * 10, [4] * 10)
+    assert sums.score().effective == pytest.approx(10 * (1.96 / 2.262) ** 2, rel=0.01)
+    sums = GroupSums()
+    sums.add([3], [4])
+    assert sums.score().interval == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("values", [{"groups": 3}, {"groups": 3, "effective_n": 9.0}, {"groups": "3", "effective_n": 2.0}])
+def test_groups_that_cannot_be_are_refused(values):
+    with pytest.raises(ReprogramError, match="effective_n"):
+        Score.from_json({"correct": 1, "n": 4, **values})

@@ -21,6 +21,7 @@ COLUMNS = {
     "topk_scores": ("topk_scores",),
     "image": ("image", "name"),
     "split": ("split",),
+    "group": ("group",),
 }
 #: How many logits, or places for labels of answers, a block may have at the most; a single row may always be one.
 BLOCK_VALUES = 2_000_000
@@ -46,6 +47,7 @@ class Block:
         top_scores: for each row, their scores; NaN where one is missing.
         images: what each row's image is called, if the file tells.
         splits: the split of each row, if the file tells.
+        groups: the group of each row, such as the video that its image is a frame of, if the file tells; "" for none.
     """
 
     path: Path
@@ -59,6 +61,7 @@ class Block:
     top_scores: list[list[float]] | None = None
     images: list[str] | None = None
     splits: list[str] | None = None
+    groups: list[str] | None = None
 
     def place(self, row: int) -> str:
         """Where a row of this block is, for an error message."""
@@ -79,14 +82,14 @@ def make_block(
         path: the file they come from.
         first_row: the number of the first row, from 1.
         rows: how many there are.
-        raw: the columns: `label`, `image` and `split` with one plain value per row, `logits` as an array or as rows of
-            numbers, `topk_labels` and `topk_scores` with one sequence (or None) per row.
+        raw: the columns: `label`, `image`, `split` and `group` with one plain value per row, `logits` as an array or as
+            rows of numbers, `topk_labels` and `topk_scores` with one sequence (or None) per row.
         k_source: the number of logits that every row must have; None for top-K answers.
         columns: the names of the logits.
     """
     texts = {
         name: [_text(path, first_row + row, value, name) for row, value in enumerate(raw[name])]
-        for name in ("label", "image", "split")
+        for name in ("label", "image", "split", "group")
         if name in raw
     }
     logits = top_labels = top_scores = None
@@ -97,7 +100,7 @@ def make_block(
         top_labels, top_scores = _answers(path, first_row, raw["topk_labels"], raw.get("topk_scores"))
     return Block(
         path, first_row, rows, texts.get("label"), k_source, logits, columns, top_labels, top_scores,
-        texts.get("image"), texts.get("split"),
+        texts.get("image"), texts.get("split"), texts.get("group"),
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The passes over shards: what their rows say is counted, and a mapping is measured on them, wherever they are read."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import read_blocks
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.progress import Progress, Sized
+from reprogram.scores import GroupSums, Score
 from reprogram.statistics.base import Statistics
 
 Array = np.ndarray[Any, Any]
@@ -150,33 +151,70 @@ def sided_rows(plan: Plan, path: Path) -> Iterator[tuple[Rows, Tensor, Tensor]]:
     start = plan.starts.get(str(path), 0)
     for block in read_blocks(path):
         kept, held = map(torch.from_numpy, plan.rule.sides(block, start))
-        start += block.rows
         rows = plan.labels.rows(block, strict=plan.only is None)
+        if plan.rule.grouped:
+            rows = replace(rows, groups=plan.rule.group_numbers(block, start))
+        start += block.rows
         if plan.only is not None:
             kept = kept & (rows.targets == plan.labels.classes.index(plan.only))
         yield rows, kept, held
 
 
-def score_shards(plan: Plan, shards: Sequence[Path], workers: Workers, progress: Progress) -> tuple[int, int, int]:
-    """How many rows were measured on, how many of them were classified rightly, and how many by class frequency alone."""
-    totals = np.zeros(3, dtype=np.int64)
+@dataclass
+class Measured:
+    """How rows were classified.
+
+    Attributes:
+        n: how many were measured on.
+        correct: how many of them were classified rightly.
+        by_frequency: how many got the most frequent class, for lack of a usable label.
+        groups: where there are groups, how many rows of each were classified rightly, and how many there are.
+    """
+
+    n: int = 0
+    correct: int = 0
+    by_frequency: int = 0
+    groups: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def merge(self, other: "Measured") -> None:
+        """Add others."""
+        self.n, self.correct = self.n + other.n, self.correct + other.correct
+        self.by_frequency += other.by_frequency
+        for group, (hits, size) in other.groups.items():
+            before = self.groups.get(group, (0, 0))
+            self.groups[group] = before[0] + hits, before[1] + size
+
+    def score(self) -> Score:
+        """How many of how many were right."""
+        if not self.groups:
+            return Score(self.correct, self.n)
+        sums = GroupSums()
+        sums.add((hits for hits, _ in self.groups.values()), (size for _, size in self.groups.values()))
+        return sums.score()
+
+
+def score_shards(plan: Plan, shards: Sequence[Path], workers: Workers, progress: Progress) -> Measured:
+    """Classify the rows that are measured on."""
+    total = Measured()
     for part in progress.track(Sized(workers.map(_score_shard, plan, shards), len(shards)), "measuring"):
-        totals += part
-    n, correct, by_frequency = totals.tolist()
-    return n, correct, by_frequency
+        total.merge(part)
+    return total
 
 
-def _score_shard(plan: Plan, path: Path) -> tuple[int, int, int]:
-    fitted = plan.fitted()
-    n = correct = by_frequency = 0
+def _score_shard(plan: Plan, path: Path) -> Measured:
+    fitted, total = plan.fitted(), Measured()
     for rows, _, held in sided_rows(plan, path):
         part = rows.where(held)
         if len(part):
             said = fitted.predict_rows(part)
-            n += len(part)
-            correct += int((said.indices == part.targets).sum())
-            by_frequency += int(said.guessed.sum())
-    return n, correct, by_frequency
+            right = said.indices == part.targets
+            found = Measured(len(part), int(right.sum()), int(said.guessed.sum()))
+            if part.groups is not None:
+                names, index, sizes = part.groups.unique(return_inverse=True, return_counts=True)
+                hits = torch.bincount(index[right], minlength=len(names))
+                found.groups = dict(zip(names.tolist(), zip(hits.tolist(), sizes.tolist(), strict=True), strict=True))
+            total.merge(found)
+    return total
 
 
 def _update(statistics: Statistics, rows: Rows, log_probabilities: bool) -> None:

@@ -1,6 +1,6 @@
 """A mapping from files of answers: the shards are looked at, their rows are counted, and ω is what the counts say."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from reprogram.answers.counting import Counted, Plan, count_shards, score_shards, sided_rows
+from reprogram.answers.hints import groups_hint
 from reprogram.answers.holdout import HoldOutRule
 from reprogram.answers.labels import LabelSets
 from reprogram.answers.manifest import manifest_beside
@@ -17,11 +18,11 @@ from reprogram.answers.mapping import AnswerMapping, HeldOutScore
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
+from reprogram.data.group_patterns import GroupPattern
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.selection import Block, Selection, select
 from reprogram.progress import Progress
-from reprogram.scores import Score
 from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE
@@ -43,6 +44,7 @@ def fit_files(
     test: Files | None = None,
     scores: Scores = "fraction",
     seed: int = 0,
+    group: str | None = None,
     workers: Workers | None = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -64,6 +66,9 @@ def fit_files(
         test: shards to measure on instead.
         scores: whether scores of top-K answers run from 0 to 1 or to 100.
         seed: of the hash and of random mappings.
+        group: a pattern that reads groups, such as videos, off the names in the column `image` (see `GroupPattern`);
+            without it, the column `group` tells them, if there is one. Rows of a group are held out, or left out,
+            together.
         workers: who reads the shards; by default this process. Ending them is left to the caller.
         progress: where to show progress.
         settings: of the mapping, such as `smoothing` and `top_ratio`; see `make_mapping`. Where neither `top_k` nor
@@ -79,9 +84,15 @@ def fit_files(
     if workers is not None and workers.name == "ray":  # other machines have another current folder
         shards, tests = [path.absolute() for path in shards], [path.absolute() for path in tests]
     progress = progress or Progress()
+    pattern = None if group is None else GroupPattern.read(group)
     with Workers() if workers is None else nullcontext(workers) as hands:
         manifest = manifest_beside(shards) or {}
-        survey = survey_shards(shards, hands, progress, _checksums(manifest))
+        survey = survey_shards(shards, hands, progress, _checksums(manifest), pattern)
+        if pattern is not None and not survey.groups:
+            raise ReprogramError(
+                f"--group {shown(group)} fits no name in the column image of {str(survey.path)!r} and its like; write a "
+                "pattern of the end of these names"
+            )
         labels = LabelSets.collect(
             survey,
             source_labels if source_labels is not None else manifest.get("source_labels"),
@@ -89,7 +100,7 @@ def fit_files(
             percent=scores == "percent",
             log_probabilities=bool(manifest.get("log_probabilities")),
         )
-        rule = _rule(holdout, survey, bool(tests), seed)
+        rule = replace(_rule(holdout, survey, bool(tests), seed), grouped=bool(survey.groups), pattern=pattern)
         notes: list[str] = []
         if mapping is None:
             mapping = _default_mapping(survey, labels)
@@ -114,10 +125,15 @@ def fit_files(
         with ignore_evidence_warnings() if rule.refits else nullcontext():
             fitted = _estimated(plan, counted.kept, torch.from_numpy(counted.samples[0]))
         held_out = None
-        if tests or counted.samples[1].any():
-            measured = HoldOutRule("all") if tests else rule
-            n, correct, by_frequency = score_shards(plan.measuring(fitted, measured), tests or shards, hands, progress)
-            held_out = HeldOutScore(Score(correct, n), str(measured), by_frequency, rule.refits)
+        if rule.grouped and rule.refits and not counted.samples.any(1).all():
+            notes.append(f"{len(survey.groups)} groups are too few to hold some out; --holdout or --seed may draw others")
+        elif tests or counted.samples[1].any():
+            measured = replace(rule, kind="all") if tests else rule
+            outcome = score_shards(plan.measuring(fitted, measured), tests or shards, hands, progress)
+            held_out = HeldOutScore(outcome.score(), str(measured), outcome.by_frequency, rule.refits)
+            notes += _group_notes(survey, outcome.groups if tests else {})
+            hint = groups_hint(plan, shards, tests) if survey.k_source is not None and not survey.groups else None
+            notes += [hint] if hint is not None else []
     if rule.refits:
         both = None if counted.kept is None or counted.held is None else counted.kept.merge(counted.held)
         fitted = _estimated(plan, both, torch.from_numpy(counted.samples.sum(0)))
@@ -222,6 +238,14 @@ def _notes(counted: Counted, labels: LabelSets) -> list[str]:
     return notes
 
 
+def _group_notes(survey: Survey, tested: Iterable[int]) -> list[str]:
+    """Whether groups have rows on both sides; `tested` are those of the test shards."""
+    shared = sum(sides == 3 for sides in survey.groups.values()) + sum(survey.groups.get(group, 0) & 1 for group in tested)
+    if not shared:
+        return []
+    return [f"{shared} groups have rows that were fitted and rows that were measured on: the accuracy flatters"]
+
+
 def shared_note(count: int, labels: LabelSets) -> str:
     """What became of labels whose name several source labels have."""
     name, numbers = next(iter(labels.shared_names.items()))
@@ -241,19 +265,20 @@ def _selected(plan: Plan, shards: Sequence[Path]) -> Selection:
 
 
 def _kept_blocks(plan: Plan, shards: Sequence[Path]) -> Iterator[Block]:
-    """(logits or answers, targets) of all rows that are fitted."""
+    """Logits or answers, targets and perhaps groups of all rows that are fitted."""
     for path in shards:
         for rows, kept, _ in sided_rows(plan, path):
             part = rows.where(kept)
             if not len(part):
                 continue
+            others = (part.targets, *(() if part.groups is None else (part.groups,)))
             if part.logits is not None:
-                yield part.logits, part.targets
+                yield (part.logits, *others)
                 continue
             assert part.indices is not None
             answers = TopK.of(part.indices, part.probabilities, len(plan.labels.source_labels))
             size = max(1, _BLOCK_VALUES // len(plan.labels.source_labels))  # as vectors they are as wide as logits
-            yield from zip(answers.split(size), part.targets.split(size), strict=True)
+            yield from zip(answers.split(size), *(each.split(size) for each in others), strict=True)
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from reprogram.answers.block import Block
+from reprogram.data.group_patterns import GroupPattern
 from reprogram.data.splits import SPLIT_WORDS
 from reprogram.errors import ReprogramError, shown
+from reprogram.mappings.grouping import group_hash
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
@@ -25,12 +29,24 @@ class HoldOutRule:
     it has never seen. There, the row's number among all rows is hashed, which depends on the order of the files but not on
     their cuts.
 
+    Rows of one group, which the column `group` or a pattern on the image names tells, are on the same side: where a row has
+    a group, its name is what is hashed.
+
     Whatever the rule, a row that names the split `test` is never fitted.
+
+    Attributes:
+        kind: see above.
+        share: how large a share.
+        seed: of the hash.
+        grouped: whether there are groups at all.
+        pattern: reads groups off image names; None takes the column `group`.
     """
 
     kind: Literal["none", "all", "split", "share"]
     share: float = 0.0
     seed: int = 0
+    grouped: bool = False
+    pattern: GroupPattern | None = None
 
     @property
     def refits(self) -> bool:
@@ -49,7 +65,8 @@ class HoldOutRule:
             held = np.ones(block.rows, dtype=bool)
         elif self.kind == "share":
             limit = round(self.share * 2**64)
-            drawn = [self._number(block, row, start + row) < limit for row in range(block.rows)]
+            groups = row_groups(block, self.pattern)
+            drawn = [self._number(block, row, start + row, groups) < limit for row in range(block.rows)]
             held = np.array(drawn, dtype=bool) & ~test
         else:
             held = test if self.kind == "split" else np.zeros(block.rows, dtype=bool)
@@ -57,11 +74,19 @@ class HoldOutRule:
 
     def __str__(self) -> str:
         words = {"none": "no row", "all": "the test files", "split": "the rows of the split test"}
-        return words.get(self.kind) or f"about {100 * self.share:g} % of the rows, drawn by a hash of each row"
+        what = "group" if self.grouped else "row"
+        return words.get(self.kind) or f"about {100 * self.share:g} % of the {what}s, drawn by a hash of each {what}"
 
-    def _number(self, block: Block, row: int, place: int) -> int:
+    def group_numbers(self, block: Block, start: int) -> Tensor | None:
+        """The groups of the rows as numbers, (rows,) int64, where there are groups; a row without one is one by itself."""
+        if not self.grouped:
+            return None
+        groups = row_groups(block, self.pattern)
+        return torch.tensor([group_hash(*_identity(block, row, start + row, groups)) for row in range(block.rows)])
+
+    def _number(self, block: Block, row: int, place: int, groups: list[str] | None) -> int:
         digest = hashlib.blake2b(str(self.seed).encode(), digest_size=8)
-        for part in _identity(block, row, place):
+        for part in _identity(block, row, place, groups):
             digest.update(struct.pack("<Q", len(part)) + part)
         return int.from_bytes(digest.digest(), "big")
 
@@ -81,7 +106,21 @@ def test_rows(block: Block) -> Mask:
 test_rows.__test__ = False  # type: ignore[attr-defined]  # a rule about rows, not a test
 
 
-def _identity(block: Block, row: int, place: int) -> list[Any]:
+def row_groups(block: Block, pattern: GroupPattern | None) -> list[str] | None:
+    """The group of each row, "" for none; None if nothing tells."""
+    if pattern is None:
+        return block.groups
+    return [pattern.group_of(image) or "" for image in block.images] if block.images is not None else None
+
+
+def named_group(name: str) -> list[bytes]:
+    """What a group is hashed by."""
+    return [b"group", name.encode(errors="surrogateescape")]
+
+
+def _identity(block: Block, row: int, place: int, groups: list[str] | None) -> list[Any]:
+    if groups is not None and groups[row]:
+        return named_group(groups[row])
     if block.images is not None and block.images[row]:
         return [block.images[row].encode(errors="surrogateescape")]
     label = block.labels[row] if block.labels is not None else ""

@@ -31,6 +31,7 @@ class Rows:
         unscored: (N,) whether scores were missing, so that the answer was weighed by rank.
         unseen: (N,) how many labels of the answer are not among the source labels.
         shared: (N,) how many labels of the answer have a name that several source labels have.
+        groups: (N,) int64 numbers of the groups that rows are of, where there are groups.
     """
 
     targets: Tensor
@@ -40,6 +41,7 @@ class Rows:
     unscored: Tensor
     unseen: Tensor
     shared: Tensor
+    groups: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.targets)

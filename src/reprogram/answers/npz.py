@@ -55,8 +55,8 @@ _LENGTHS = {b"\x01\x00": 2, b"\x02\x00": 4}
 def read_npz(path: Path, *, logits: bool = True) -> Iterator[Block]:
     """Read an archive of the arrays `label` (or `labels`) and `logits`, or `topk_labels` and perhaps `topk_scores`.
 
-    `image` (or `name`) and `split` may be there too. All have one row per image. Numbers or texts; −1, "" and NaN are
-    empty places of an answer.
+    `image` (or `name`), `split` and `group` may be there too. All have one row per image. Numbers or texts; −1, "" and NaN
+    are empty places of an answer.
     """
     with ExitStack() as stack:
         file = stack.enter_context(opened(path, "shard", _AGAIN))

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from reprogram.answers.holdout import test_rows
+from reprogram.answers.holdout import named_group, row_groups, test_rows
 from reprogram.answers.manifest import check_shard
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import read_blocks
+from reprogram.data.group_patterns import GroupPattern
 from reprogram.errors import ReprogramError
+from reprogram.mappings.grouping import group_hash
 from reprogram.progress import Progress, Sized
 
 
@@ -27,6 +30,7 @@ class Survey:
         highest_score: the largest score of all top-K answers.
         test_rows: how many rows name the split `test`.
         starts: the number of each shard's first row among all rows.
+        groups: the groups of rows, as hashes of their names: 1 for those with rows to fit, 2 with test rows, 3 with both.
     """
 
     path: Path
@@ -39,6 +43,7 @@ class Survey:
     highest_score: float = 0.0
     test_rows: int = 0
     starts: dict[str, int] = field(default_factory=dict)
+    groups: dict[int, int] = field(default_factory=dict)
 
     @property
     def form(self) -> str:
@@ -68,10 +73,16 @@ class Survey:
         self.highest_score = max(self.highest_score, other.highest_score)
         for label, count in other.labels.items():
             self.labels[label] = self.labels.get(label, 0) + count
+        for group, sides in other.groups.items():
+            self.groups[group] = self.groups.get(group, 0) | sides
 
 
 def survey_shards(
-    shards: Sequence[Path], workers: Workers, progress: Progress, checksums: Mapping[str, str] | None = None
+    shards: Sequence[Path],
+    workers: Workers,
+    progress: Progress,
+    checksums: Mapping[str, str] | None = None,
+    pattern: GroupPattern | None = None,
 ) -> Survey:
     """Look at all shards.
 
@@ -80,9 +91,10 @@ def survey_shards(
         workers: who looks at them.
         progress: where to show progress.
         checksums: SHA-256 of the files by name, where it is known what they should hold.
+        pattern: reads groups off image names, instead of the column `group`.
     """
     found, starts = Survey(shards[0]), {}
-    parts = Sized(workers.map(survey_shard, dict(checksums or {}), shards), len(shards))
+    parts = Sized(workers.map(partial(survey_shard, pattern=pattern), dict(checksums or {}), shards), len(shards))
     for path, part in zip(shards, progress.track(parts, "looking at the shards"), strict=True):
         starts[str(path)] = found.rows
         found.merge(part)
@@ -92,8 +104,8 @@ def survey_shards(
     return found
 
 
-def survey_shard(checksums: Mapping[str, str], path: Path) -> Survey:
-    """Look at one shard: labels, form and vocabulary, without the logits."""
+def survey_shard(checksums: Mapping[str, str], path: Path, pattern: GroupPattern | None = None) -> Survey:
+    """Look at one shard: labels, form, vocabulary and groups, without the logits."""
     check_shard(path, checksums)
     survey = Survey(path)
     for block in read_blocks(path, logits=False):
@@ -110,5 +122,10 @@ def survey_shard(checksums: Mapping[str, str], path: Path) -> Survey:
             survey.longest = max(survey.longest, len(names))
         highest = max((score for scores in block.top_scores or () for score in scores if score == score), default=0.0)
         survey.highest_score = max(survey.highest_score, highest)
-        survey.test_rows += int(test_rows(block).sum())
+        tests = test_rows(block)
+        survey.test_rows += int(tests.sum())
+        for name, test in zip(row_groups(block, pattern) or (), tests.tolist(), strict=False):
+            if name:
+                group = group_hash(*named_group(name))
+                survey.groups[group] = survey.groups.get(group, 0) | (2 if test else 1)
     return survey

@@ -194,7 +194,7 @@ def _slices(path: Path, batch: Any, found: dict[str, str]) -> Iterator[Any]:
     import pyarrow.compute
 
     longest = 1
-    for column in found.keys() - {"label", "image", "split"}:
+    for column in found.keys() & {"logits", "topk_labels", "topk_scores"}:
         lengths = pyarrow.compute.list_value_length(batch.column(found[column]))
         longest = max(longest, pyarrow.compute.max(lengths).as_py() or 0)
     if "logits" not in found and longest > MOST_LABELS:

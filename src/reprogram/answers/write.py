@@ -152,6 +152,8 @@ def _identity(
         for image, label, fingerprint in zip(images.names, images.labels.tolist(), images.fingerprints(), strict=True):
             line = f"{name}\t{image}\t{label}\t{fingerprint}\n"
             digest.update(line.encode(errors="surrogateescape"))
+        if images.groups is not None:
+            digest.update("\t".join(images.groups).encode(errors="surrogateescape"))
     theta = hashlib.sha256(repr(program.config()).encode())
     for parameter in program.parameters():
         theta.update(parameter.detach().cpu().contiguous().numpy().tobytes())
@@ -235,4 +237,5 @@ class _Asked:
             "logits": np.concatenate(answers) if answers else np.zeros((0, self.frozen.k_source), np.float32),
             "label": [classes[label] for label in part.labels.tolist()],
             "image": part.names,
+            **({} if part.groups is None else {"group": part.groups}),
         }

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reprogram.answers.counting import Measured
 from reprogram.answers.fit import fit_files, shared_note
+from reprogram.answers.holdout import HoldOutRule
 from reprogram.answers.mapping import AnswerMapping, ClassifiedBlock
 from reprogram.answers.parallel import Workers
 from reprogram.answers.predictions import check_suffix, write_csv, write_predictions
@@ -59,6 +61,7 @@ def fit(command_and_settings: tuple[MapCommand, dict[str, Any]]) -> None:
             test=command.test,
             scores=command.scores,
             seed=command.seed,
+            group=command.group,
             workers=workers,
             progress=progress,
             **settings,
@@ -116,6 +119,7 @@ class _Totals:
     shared: int = 0
     correct: int = 0
     labelled: int = 0
+    measured: Measured = field(default_factory=Measured)
     strange: Counter[str] = field(default_factory=Counter)
 
     def counting(self, blocks: Iterable[ClassifiedBlock]) -> Iterator[ClassifiedBlock]:
@@ -128,9 +132,23 @@ class _Totals:
             self.shared += int(block.shared.sum())
             self.labelled += int(known.sum())
             self.correct += int((said.indices[known] == block.targets[known]).sum())
+            if block.block.groups is not None:
+                self._by_group(block, known.tolist())
             labels = zip(block.block.labels or (), known.tolist(), strict=False)
             self.strange.update(label for label, is_class in labels if label and not is_class)
             yield block
+
+    def _by_group(self, block: ClassifiedBlock, known: Sequence[bool]) -> None:
+        numbers = HoldOutRule("none", grouped=True).group_numbers(block.block, self.rows)
+        assert numbers is not None
+        right = (block.predictions.indices == block.targets).tolist()
+        for number, hit, labelled in zip(numbers.tolist(), right, known, strict=True):
+            if labelled:
+                self.measured.merge(Measured(groups={number: (int(hit), 1)}))
+
+    def score(self) -> Score:
+        """How many rows with a known label were classified rightly; rows without groups are groups of their own."""
+        return self.measured.score() if self.measured.groups else Score(self.correct, self.labelled)
 
 
 def predict(command: MapPredictCommand) -> None:
@@ -163,7 +181,7 @@ def predict(command: MapPredictCommand) -> None:
         more = " ..." if len(totals.strange) > 3 else ""
         say(f"{totals.strange.total()} rows have a label that is no class of the mapping: {named}{more}")
     if totals.labelled:
-        say(f"accuracy on the rows with a known label: {Score(totals.correct, totals.labelled)}")
+        say(f"accuracy on the rows with a known label: {totals.score()}")
 
 
 def logits(command_and_options: tuple[LogitsCommand, dict[str, Any]]) -> None:
@@ -207,7 +225,13 @@ def asked_model(command: LogitsCommand, options: dict[str, Any], progress: Progr
     before = stored_config(run) if (run / "config.json").exists() else None
     model = load_model(command.run, command.device, command.weights)
     if command.data is not None:
-        data = load_data(command.data, split_seed=command.seed, root=command.data_root, download=command.download)
+        data = load_data(
+            command.data,
+            split_seed=command.seed,
+            root=command.data_root,
+            download=command.download,
+            group=command.group,
+        )
     elif before is not None:
         data = divided_data(before, configured_data(before))
     else:

@@ -16,6 +16,7 @@ from reprogram.cli.commands import (
     PredictCommand,
     UpdateCommand,
 )
+from reprogram.data.group_patterns import GroupPattern
 from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, shown, unknown
 from reprogram.files import read_json, read_sealed, settle_folder
@@ -75,7 +76,7 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
     before = decided if begun else before.get(GIVEN, before)
     before = _still_meant(before, values)
     config = FitConfig.read({**before, **values}, spell=spell)
-    check_data_spec(config.data, expanded(config.data_root, "--data-root"))
+    check_data_spec(config.data, expanded(config.data_root, "--data-root"), config.group)
     check_model_name(config.model, config.weights)
     _check_prior(values.get("prior"))
     config = located(config)
@@ -101,7 +102,11 @@ def check_run(command: EvaluateCommand) -> EvaluateCommand:
     """The run is there, and so is the data."""
     check_folder(command.run)
     if command.data is not None:
-        check_data_spec(command.data, expanded(command.data_root or "data", "--data-root"))
+        check_data_spec(command.data, expanded(command.data_root or "data", "--data-root"), command.group)
+    elif command.group is not None:
+        raise ReprogramError(
+            f"--group {shown(command.group)} goes with --data; the run's own data have the groups of the run"
+        )
     return command
 
 
@@ -142,6 +147,8 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
         raise ReprogramError(f"--out {shown(command.out)} can be no folder ({error.strerror}); choose another one") from None
     if _exists(out) and not command.replace:
         raise ReprogramError(f"{command.out!r} exists already; choose another --out, or add --replace")
+    if command.group is not None:
+        GroupPattern.read(command.group)
     if command.mapping in (None, AUTO):
         for name, value in settings.items():
             raise ReprogramError(
@@ -171,7 +178,9 @@ def check_logits(given: dict[str, Any]) -> tuple[LogitsCommand, dict[str, Any]]:
     else:
         check_model_name(command.model, command.weights)
     if command.data is not None:
-        check_data_spec(command.data, expanded(command.data_root, "--data-root"))
+        check_data_spec(command.data, expanded(command.data_root, "--data-root"), command.group)
+    elif command.group is not None:
+        raise ReprogramError(f"--group {shown(command.group)} goes with --data; name the images, too")
     checked = SOURCES.read(find_source(command.model)[0].prefix, options, spell)
     return command, {name: getattr(checked, name) for name in options}
 

@@ -60,6 +60,9 @@ class EvaluateCommand(Settings):
     data: str | None = Field(None, description="Data set; by default the one that the run was trained on.")
     split: Literal["train", "val", "test"] = Field("test", description="Which images.")
     data_root: str | None = Field(None, description="Folder that holds paper: and torchvision: data sets.")
+    group: str | None = Field(
+        None, description="Groups of the images of --data, as for `reprogram fit`: the interval then counts groups."
+    )
     weights: str | None = Field(None, description=_WEIGHTS)
     cache: bool = Field(True, description="Keep decoded images in the user's cache folder (REPROGRAM_CACHE).")
     skip_bad: bool = Field(False, description="Leave out images that cannot be decoded; by default as the run did.")
@@ -94,6 +97,11 @@ class MapCommand(Settings):
         None, ge=0, lt=1, description="Share of rows to measure on; by default the rows of split test if any, else 0.2."
     )
     test: str | None = Field(None, description="Shards to measure on instead: a file, a folder or a pattern.")
+    group: str | None = Field(
+        None,
+        description="Pattern that reads groups off image names, such as '{group}_*.jpg'; by default the column group. Rows "
+        "of a group are held out together.",
+    )
     scores: Literal["fraction", "percent"] = Field("fraction", description="Range of top-K scores: 0 to 1, or 0 to 100.")
     seed: int = Field(0, ge=0, description="Of the rows that are held out, and of the random mapping.")
     engine: Literal["local", "ray"] = Field("local", description="Read the shards in processes here, or on a Ray cluster.")
@@ -150,6 +158,7 @@ class LogitsCommand(Settings):
     data: str | None = Field(None, description="Labelled images as for `reprogram fit`; by default the run's, or digits.")
     data_root: str = _same("data_root")
     download: bool = _same("download")
+    group: str | None = _same("group")
     split: Literal["train", "val", "test", "all"] = Field("all", description="Which images.")
     canvas: int | None = Field(None, ge=8, description="Side of the square that the model receives; by default its own.")
     out: str = Field(description="Folder for the shards.")

@@ -70,14 +70,19 @@ def _split_to_measure(command: EvaluateCommand, model: Reprogrammed, config: Fit
         raise ReprogramError(f"{command.run!r} does not tell its data; say what to measure on with --data")
     if config is not None and command.data_root is not None:
         config = FitConfig.read({**config.model_dump(), "data_root": str(Path(command.data_root).expanduser())})
+    if config is not None and command.group is not None:
+        config = FitConfig.read({**config.model_dump(), "group": command.group})
     if config is not None and (command.data is None or absolute_spec(command.data) == config.data):
         data = divided_data(config, configured_data(config))
     elif Path(str(command.data)).expanduser().is_dir():
         folder = Path(str(command.data)).expanduser()
-        return f"{folder.resolve().name} ({command.split})", load_labelled(folder, command.split, model.classes)
+        return f"{folder.resolve().name} ({command.split})", load_labelled(
+            folder, command.split, model.classes, command.group
+        )
     else:
         # data without splits of their own are measured as a whole
-        data = load_data(str(command.data), split_seed=None, root=Path(command.data_root or "data").expanduser())
+        root = Path(command.data_root or "data").expanduser()
+        data = load_data(str(command.data), split_seed=None, root=root, group=command.group)
         return f"{data.name} ({command.split})", _in_terms_of(_part(data, command.split), data.classes, model.classes)
     return f"{data.name} ({command.split})", _part(data, command.split)
 

@@ -1,6 +1,6 @@
 """Images that a program holds already: numpy arrays, torch tensors, `.npz` files, and any map-style torch data set."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from typing_extensions import override
 
-from reprogram.data.dataset import ArraySplit, DataSet, Split, content_hash
+from reprogram.data.dataset import ArraySplit, DataSet, Split
+from reprogram.data.fingerprints import content_hash
 from reprogram.data.splits import PARTS, drawn_test, places_by_word, sorted_classes
 from reprogram.errors import ReprogramError, first_line
 from reprogram.files.safe_npz import read_npz
@@ -21,11 +22,12 @@ from reprogram.images.pictures import Interpolation, as_rgb, pil_to_tensor, resi
 _LABEL_ATTRIBUTES = ("targets", "labels", "_labels")
 
 
-def load_npz(path: Path, split_seed: int | None = 0) -> DataSet:
+def load_npz(path: Path, split_seed: int | None = 0, group: str | None = None) -> DataSet:
     """Load a `.npz` file.
 
     It holds `images` and `labels`, perhaps `split` (train, val or test for each image); or `train_images`,
-    `train_labels`, `test_images`, `test_labels` and perhaps `val_images`, `val_labels`. `classes` may name the classes.
+    `train_labels`, `test_images`, `test_labels` and perhaps `val_images`, `val_labels`. `classes` may name the classes. An
+    array of the name `group`, or `train_<group>` and so on, tells which group each image is of.
     """
     expected = {
         "images",
@@ -33,6 +35,7 @@ def load_npz(path: Path, split_seed: int | None = 0) -> DataSet:
         "split",
         "classes",
         *(f"{part}_{what}" for part in PARTS for what in ("images", "labels")),
+        *([] if group is None else [group, *(f"{part}_{group}" for part in PARTS)]),
     }
     arrays, held = read_npz(path, expected)
     for name in ("classes", "split"):
@@ -43,7 +46,10 @@ def load_npz(path: Path, split_seed: int | None = 0) -> DataSet:
     names = _texts(arrays["classes"], "classes") if "classes" in arrays else None
     if "images" in arrays and "labels" in arrays:
         split = _texts(arrays["split"], "split") if "split" in arrays else None
-        return from_arrays(arrays["images"], arrays["labels"], names, split=split, split_seed=split_seed, name=path.stem)
+        groups = None if group is None else _groups(path, arrays, group, held)
+        return from_arrays(
+            arrays["images"], arrays["labels"], names, split=split, groups=groups, split_seed=split_seed, name=path.stem
+        )
     parts = {part: (arrays.get(f"{part}_images"), arrays.get(f"{part}_labels")) for part in PARTS}
     for part, (images, labels) in parts.items():
         if (images is None or labels is None) and not (part == "val" and images is None and labels is None):
@@ -58,7 +64,20 @@ def load_npz(path: Path, split_seed: int | None = 0) -> DataSet:
         part: _array_split(images, label, [f"{part}/{index}" for index in range(len(label))])
         for (part, (images, _)), label in zip(given.items(), numbers, strict=True)
     }
+    if group is not None:
+        for part, numbered in splits.items():
+            numbered.with_groups(_groups(path, arrays, f"{part}_{group}", held))
     return DataSet.of_parts(path.stem, classes, splits, source=f"array file {str(path)!r}")
+
+
+def _groups(path: Path, arrays: Mapping[str, Any], name: str, held: Sequence[str]) -> list[str]:
+    """An array of groups."""
+    if name not in arrays or arrays[name].ndim != 1 or arrays[name].dtype.kind not in "iuUTb":
+        raise ReprogramError(
+            f"array file {str(path)!r} holds {', '.join(held)[:200]}, but --group asks for an array {name!r:.80} of one "
+            "name or number for each image; save it under that name"
+        )
+    return _texts(arrays[name], name)
 
 
 def from_arrays(
@@ -67,6 +86,7 @@ def from_arrays(
     classes: Sequence[str] | None = None,
     *,
     split: Sequence[str] | None = None,
+    groups: Sequence[Any] | None = None,
     split_seed: int | None = 0,
     name: str = "arrays",
     channels: Channels | None = None,
@@ -79,6 +99,7 @@ def from_arrays(
         labels: n class numbers or class names.
         classes: the names of the classes, in order. Without them, numbered labels are named by their numbers.
         split: `train`, `val` or `test` for each image; without it, a fifth is set aside for testing.
+        groups: a name or number for each image, such as that of its video; groups are not divided.
         split_seed: decides which fifth.
         name: of the data set.
         channels: `first` or `last` in the three sides of an image, where the shape does not tell.
@@ -90,9 +111,11 @@ def from_arrays(
     """
     names, (numbers,) = _number_labels([labels], classes)
     everything = _array_split(images, numbers, [str(index) for index in range(len(numbers))], channels)
+    everything.with_groups(groups)
     source = f"data {name!r}"
     if split is None:
-        return DataSet.of_parts(name, names, everything.divided(drawn_test(numbers, split_seed, source)))
+        places = drawn_test(numbers, split_seed, source, everything.group_numbers())
+        return DataSet.of_parts(name, names, everything.divided(places))
     if len(split) != len(everything):
         raise ReprogramError(f"{len(split)} splits were given for {len(everything)} images; give one for each image")
     return DataSet.of_parts(name, names, everything.divided(places_by_word([str(word) for word in split], source)))
@@ -148,7 +171,7 @@ class DatasetSplit(Split):
         places = indices.tolist()
         return type(self)(
             self.dataset, self.labels[indices], [self.names[i] for i in places], [self.indices[i] for i in places]
-        )
+        ).grouped_as(self, indices)
 
     @override
     def content_key(self, index: int) -> str:
@@ -161,9 +184,12 @@ def from_datasets(
     val: "Dataset[Any] | None" = None,
     classes: Sequence[str] | None = None,
     *,
+    groups: Mapping[str, Sequence[Any]] | None = None,
     name: str | None = None,
 ) -> DataSet:
     """Make a data set from map-style torch data sets whose items are (image, label).
+
+    `groups` has for each part a name or number of the group of each item.
 
     The class names are `classes`, or the attribute `classes` of the training set, or the labels themselves.
     """
@@ -174,6 +200,10 @@ def from_datasets(
         key: DatasetSplit(part, number, [f"{key}/{index}" for index in range(len(number))])
         for (key, part), number in zip(parts.items(), numbers, strict=True)
     }
+    if groups is not None and (not isinstance(groups, Mapping) or set(groups) != set(splits)):
+        raise ReprogramError(f"groups for {', '.join(splits)} are expected, as a dictionary of lists; give one for each")
+    for key, names_of_groups in (groups or {}).items():
+        splits[key].with_groups(names_of_groups)
     return DataSet.of_parts(name or type(train).__name__, names, splits)
 
 

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from reprogram.data.splits import checked_classes, stratified_split
+from reprogram.data.fingerprints import content_hash, file_fingerprint, file_key
+from reprogram.data.groups import group_notes
+from reprogram.data.splits import checked_classes, fewer_places, stratified_split
 from reprogram.errors import ReprogramError
 from reprogram.images.pictures import Interpolation, as_rgb, large_images_allowed, read_image, resize
+from reprogram.mappings.grouping import group_numbers
 from reprogram.progress import Progress
-from reprogram.randomness import generator
 
 ArrayLike = Tensor | np.ndarray[Any, Any] | Sequence[int]
 _NAMED_FAILURES = 3
@@ -38,9 +40,11 @@ class Split(ABC):
         labels: (n,) int64 target labels.
         names: n names, one per image, that a person can find it by.
         classes: the class names that the labels are numbers of, once the split is part of a data set.
+        groups: n names of groups, such as videos, whose images are never divided; None if each image stands for itself.
     """
 
     classes: tuple[str, ...] | None = None
+    groups: list[str] | None = None
     #: Whether handing the split to another process costs little: it holds references to images, not the images.
     cheap_to_send: ClassVar[bool] = False
 
@@ -124,7 +128,22 @@ class Split(ABC):
 
     @abstractmethod
     def subset(self, indices: Tensor) -> Self:
-        """The images at these places, in this order."""
+        """The images at these places, in this order; a split of your own ends with `grouped_as(self, indices)`."""
+
+    def with_groups(self, groups: Sequence[Any] | None) -> Self:
+        """Say which group each image is of, in place; the split itself is returned."""
+        if groups is not None:
+            group_numbers(groups, len(self), "images")
+        self.groups = None if groups is None else [str(group) for group in groups]
+        return self
+
+    def grouped_as(self, whole: "Split", indices: Tensor) -> Self:
+        """For `subset`: take over the groups of the images at these places of another split."""
+        return self.with_groups(None if whole.groups is None else [whole.groups[place] for place in indices.tolist()])
+
+    def group_numbers(self) -> Tensor | None:
+        """The groups as numbers from 0 in the order of their appearance, (n,)."""
+        return None if self.groups is None else group_numbers(self.groups, len(self))
 
     def divided(self, places: Mapping[str, Tensor]) -> "dict[str, Split]":
         """Several subsets by name, such as `train` and `test`."""
@@ -184,32 +203,6 @@ def bad_images(failures: Sequence[str], names: Sequence[str]) -> ReprogramError:
     )
 
 
-def content_hash(*parts: bytes) -> str:
-    """A short text that tells these bytes from all others: 128 bits, for recognising, not for security."""
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
-
-
-def file_key(path: Path) -> str:
-    """A text that changes when a file does: also when it is replaced by another of the same size and date."""
-    path = path.absolute()
-    try:
-        status = path.stat()
-    except OSError:
-        return f"{path} is missing"
-    return f"{path} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
-
-
-def file_fingerprint(path: Path) -> str:
-    """The fingerprint of an image file: of its bytes."""
-    try:
-        return content_hash(path.read_bytes()) if path.is_file() else ""  # a pipe or a device may never end
-    except OSError:
-        return ""
-
-
 class ArraySplit(Split):
     """Images that are already in memory: (n, C, H, W), uint8 or floating point in [0, 1]."""
 
@@ -235,7 +228,8 @@ class ArraySplit(Split):
 
     @override
     def subset(self, indices: Tensor) -> Self:
-        return type(self)(self.images[indices], self.labels[indices], [self.names[i] for i in indices.tolist()])
+        names = [self.names[i] for i in indices.tolist()]
+        return type(self)(self.images[indices], self.labels[indices], names).grouped_as(self, indices)
 
     @override
     def native_size(self) -> int:
@@ -272,7 +266,8 @@ class FileSplit(Split):
     @override
     def subset(self, indices: Tensor) -> Self:
         places = indices.tolist()
-        return type(self)([self.paths[i] for i in places], self.labels[indices], [self.names[i] for i in places])
+        paths, names = [self.paths[i] for i in places], [self.names[i] for i in places]
+        return type(self)(paths, self.labels[indices], names).grouped_as(self, indices)
 
 
 @dataclass(frozen=True)
@@ -331,7 +326,8 @@ class DataSet:
         whole = cls(name, tuple(classes), train=parts["train"], test=parts["test"], val=parts.get("val"))
         labels = {part: split.labels for part, split in parts.items()}
         found = checked_classes(whole.classes, labels, source or f"data {name!r}")
-        return replace(whole, notes=(*notes, *found))
+        groups = {part: split.groups for part, split in parts.items() if split.groups is not None}
+        return replace(whole, notes=(*notes, *found, *group_notes(whole.classes, labels, groups)))
 
     @property
     def splits(self) -> dict[str, Split]:
@@ -348,6 +344,8 @@ class DataSet:
         digest = hashlib.sha256(repr(self.classes).encode(errors="surrogateescape"))
         for name, split in self.splits.items():
             digest.update(repr((name, split.labels.tolist(), split.fingerprints())).encode())
+            if (groups := split.group_numbers()) is not None:
+                digest.update(repr(groups.tolist()).encode())
         return digest.hexdigest()
 
     @property
@@ -358,6 +356,8 @@ class DataSet:
     def with_validation(self, fraction: float, split_seed: int = 0) -> "DataSet":
         """Take a stratified fraction of the training images as validation set, unless the data set brings its own.
 
+        Groups stay together: a group is taken as a whole, or not at all.
+
         Args:
             fraction: from 0 (none) to below 1.
             split_seed: decides which ones; it is the seed of the data, not that of a run.
@@ -366,13 +366,18 @@ class DataSet:
             return self
         if not 0 < fraction < 1:
             raise ReprogramError(f"validation fraction {fraction} was given, but a number from 0 to below 1 is expected")
-        kept, taken = stratified_split(self.train.labels, fraction, split_seed, "validation")
+        groups = self.train.group_numbers()
+        kept, taken = stratified_split(self.train.labels, fraction, split_seed, "validation", groups)
         if not len(taken):
-            return self
+            note = "no validation images are set aside, as no class has two groups of training images"
+            return self if groups is None else replace(self, notes=(*self.notes, note))
         return replace(self, train=self.train.subset(kept), val=self.train.subset(taken))
 
     def with_fewer(self, *, shots: int | None = None, fraction: float | None = None, seed: int = 0) -> "DataSet":
         """Keep `shots` training images of each class, or a stratified `fraction` of them (at least one of each class).
+
+        Of groups, `shots` takes images of as many of them as it can, one of each before a second of any, as these say most;
+        `fraction` keeps whole groups.
 
         Raises:
             ReprogramError: both were given, one is out of range, or a class has fewer images than `shots`.
@@ -385,16 +390,7 @@ class DataSet:
             raise ReprogramError(
                 f"shots = {shots} or fraction = {fraction} is out of range; give 1 shot or more, or a fraction in (0, 1]"
             )
-        draw = generator(seed, "split", "fewer")
-        kept: list[Tensor] = []
-        for label in self.train.labels.unique().tolist():
-            members = (self.train.labels == label).nonzero().flatten()
-            count = shots if shots is not None else max(1, round((fraction or 1) * len(members)))
-            if count > len(members):
-                raise ReprogramError(
-                    f"class {self.classes[label]!r} has {len(members)} training images, but {count} shots were asked for; "
-                    "ask for fewer"
-                )
-            # one permutation per class: a smaller draw is a part of a larger one, so learning curves are nested
-            kept.append(members[torch.randperm(len(members), generator=draw)[:count]])
-        return replace(self, train=self.train.subset(torch.cat(kept).sort().values))
+        kept = fewer_places(
+            self.train.labels, self.classes, shots=shots, fraction=fraction, seed=seed, groups=self.train.group_numbers()
+        )
+        return replace(self, train=self.train.subset(kept))

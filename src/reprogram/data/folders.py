@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from reprogram.data.dataset import DataSet, FileSplit
+from reprogram.data.group_patterns import GroupPattern
 from reprogram.data.splits import PARTS, drawn_test, resembles_split, split_of
 from reprogram.errors import ReprogramError, short
 from reprogram.files.foreign import absolute, is_file, is_folder, listed
@@ -16,14 +17,16 @@ from reprogram.images.pictures import SUFFIXES, begins_like_an_image
 _NOT_MEANT = frozenset({"thumbs.db", "desktop.ini"})  # file managers leave them behind
 
 
-def load_folder(folder: Path, split_seed: int | None = 0) -> DataSet:
+def load_folder(folder: Path, split_seed: int | None = 0, group: str | None = None) -> DataSet:
     """Load an image folder of either layout; a class is a folder, and the order of classes is that of their names.
 
     Args:
         folder: with `train/`, `test/` and perhaps `val/` (in any capitals, also training, testing, valid, validation) of
             class folders, or with class folders alone.
         split_seed: of the test split where the folder has none.
+        group: a pattern that reads the group of an image off its path (`GroupPattern`); groups are not divided.
     """
+    pattern = None if group is None else GroupPattern.read(group)
     name, source = absolute(folder).name, f"folder {str(folder)!r}"
     splits = _split_folders(folder)
     left_out: Counter[str] = Counter()
@@ -35,8 +38,9 @@ def load_folder(folder: Path, split_seed: int | None = 0) -> DataSet:
                 "perhaps val/, or rename what are classes"
             )
         everything = _scan(folder, classes, left_out)
-        parts = everything.divided(drawn_test(everything.labels, split_seed, source))
-        return DataSet.of_parts(name, classes, parts, source=source, notes=_left_out_notes(left_out))
+        notes = _group_by(pattern, [everything], source)
+        parts = everything.divided(drawn_test(everything.labels, split_seed, source, everything.group_numbers()))
+        return DataSet.of_parts(name, classes, parts, source=source, notes=[*_left_out_notes(left_out), *notes])
     others = [entry for entry in _folders(folder) if split_of(entry) is None]
     for part in ("train", "test"):
         if part not in splits:
@@ -47,15 +51,17 @@ def load_folder(folder: Path, split_seed: int | None = 0) -> DataSet:
                 f"{found.name}/ if it is a class"
             )
     classes = tuple(sorted({entry for place in splits.values() for entry in _folders(place)}))
-    parts = {part: _scan(place, classes, left_out) for part, place in splits.items()}
+    scanned = {part: _scan(place, classes, left_out) for part, place in splits.items()}
     notes = [f"left out beside the splits: {_listed(others)}"] if others else []
-    return DataSet.of_parts(name, classes, parts, source=source, notes=[*notes, *_left_out_notes(left_out)])
+    notes += _group_by(pattern, list(scanned.values()), source)
+    return DataSet.of_parts(name, classes, scanned, source=source, notes=[*notes, *_left_out_notes(left_out)])
 
 
-def load_labelled(folder: Path, split: str, classes: Sequence[str]) -> FileSplit:
+def load_labelled(folder: Path, split: str, classes: Sequence[str], group: str | None = None) -> FileSplit:
     """Load the labelled images of a folder for a model that has these classes already.
 
-    A folder with splits gives the named one; a folder of class folders gives all its images. It may lack classes.
+    A folder with splits gives the named one; a folder of class folders gives all its images. It may lack classes. `group`
+    is as in `load_folder`.
     """
     splits = _split_folders(folder)
     if splits and split not in splits:
@@ -67,7 +73,21 @@ def load_labelled(folder: Path, split: str, classes: Sequence[str]) -> FileSplit
             f"folder {str(place)!r} has a class {foreign[0]!r}, but the model has {', '.join(map(short, classes[:4]))}"
             f"{' ...' if len(classes) > 4 else ''}; give folders with the model's class names"
         )
-    return _scan(place, tuple(classes), Counter())
+    images = _scan(place, tuple(classes), Counter())
+    _group_by(None if group is None else GroupPattern.read(group), [images], f"folder {str(folder)!r}")
+    return images
+
+
+def _group_by(pattern: GroupPattern | None, splits: Sequence[FileSplit], source: str) -> list[str]:
+    """Give the images the groups that a pattern reads off their paths; the notes that it leads to."""
+    if pattern is None:
+        return []
+    groups, notes = pattern.groups_of([str(path) for split in splits for path in split.paths], source)
+    start = 0
+    for split in splits:
+        split.with_groups(groups[start : start + len(split)])
+        start += len(split)
+    return notes
 
 
 def _split_folders(folder: Path) -> dict[str, Path]:

@@ -11,7 +11,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.child import tried_in_child
-from reprogram.data.dataset import DataSet, Split, content_hash, file_fingerprint, file_key
+from reprogram.data.dataset import DataSet, Split
+from reprogram.data.fingerprints import content_hash, file_fingerprint, file_key
 from reprogram.data.splits import drawn_test, sorted_classes, split_of
 from reprogram.errors import ReprogramError, first_line
 from reprogram.files import read_json
@@ -21,13 +22,14 @@ from reprogram.sources.network import HubAccess
 _LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "category")
 
 
-def load_hub(name: str, split_seed: int | None = 0) -> DataSet:
+def load_hub(name: str, split_seed: int | None = 0, group: str | None = None) -> DataSet:
     """Load a data set through the `datasets` library.
 
     Args:
         name: a folder written by `save_to_disk`, which is read without any network; or a name on the Hub, with
             `:configuration` behind it where the data set has several.
         split_seed: of the test split where the data set brings none.
+        group: the column that names the groups, whose images stay together.
 
     Raises:
         ReprogramError: it cannot be loaded, or has no column of images or none of labels.
@@ -52,9 +54,12 @@ def load_hub(name: str, split_seed: int | None = 0) -> DataSet:
         for key, table in splits.items()
     }
     source = f"data 'hf:{name}'"
+    if group is not None:
+        for key, table in splits.items():
+            parts[key].with_groups(_groups(name, key, table, group))
     if "test" not in parts:
         everything = parts["train"]
-        parts |= everything.divided(drawn_test(everything.labels, split_seed, source))
+        parts |= everything.divided(drawn_test(everything.labels, split_seed, source, everything.group_numbers()))
     return DataSet.of_parts(Path(name).name, classes, parts, source=source)
 
 
@@ -97,7 +102,7 @@ class HubSplit(Split):
     def subset(self, indices: Tensor) -> Self:
         places = indices.tolist()
         names, rows = [self.names[i] for i in places], [self.rows[i] for i in places]
-        return type(self)(self.table, self.column, self.labels[indices], names, rows)
+        return type(self)(self.table, self.column, self.labels[indices], names, rows).grouped_as(self, indices)
 
     def _cell(self, index: int) -> Mapping[str, Any]:
         cell = self.table[self.rows[index]][self.column]
@@ -189,6 +194,21 @@ def _columns(name: str, features: Mapping[str, Any]) -> tuple[str, str]:
             f"data 'hf:{name}' has the columns {kinds}, but one column of labels is expected; rename it to label"
         )
     return images[0], labels[0]
+
+
+def _groups(name: str, part: str, table: Any, column: str) -> list[str]:
+    """The groups of the images of a split."""
+    if column not in table.features:
+        raise ReprogramError(
+            f"data 'hf:{name}' has no column {column!r:.80} in its split {part}, but --group names it; it has "
+            f"{', '.join(table.features)[:200]}"
+        )
+    values = table.with_format(None)[column][:]
+    if any(value is None or isinstance(value, (list, dict, bytes)) for value in values):
+        raise ReprogramError(
+            f"data 'hf:{name}' has images without a plain group in column {column!r:.80} of its split {part}; fill them in"
+        )
+    return [str(value) for value in values]
 
 
 def _labels(name: str, splits: Mapping[str, Any], column: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:

@@ -14,7 +14,15 @@ from reprogram.registry import imported
 __all__ = ["ArraySplit", "DataSet", "Decoding", "FileSplit", "Split", "load_data", "load_labelled"]
 
 
-def load_data(spec: Any, *, split_seed: int | None = 0, root: str | Path = "data", download: bool = False) -> DataSet:
+def load_data(
+    spec: Any,
+    *,
+    split_seed: int | None = 0,
+    root: str | Path = "data",
+    download: bool = False,
+    group: str | None = None,
+    groups: Any = None,
+) -> DataSet:
     """Load a labelled data set.
 
     Args:
@@ -29,45 +37,56 @@ def load_data(spec: Any, *, split_seed: int | None = 0, root: str | Path = "data
             belongs to the data, not to a run: runs with other seeds are measured on the same images.
         root: the folder that holds `paper:` and `torchvision:` sets.
         download: whether torchvision may fetch what is not under `root`.
+        group: where the groups of the images stand, such as the videos that they are frames of, so that no group is
+            divided: the name of a column of a table, of an array of an `.npz` file, or of a column of `hf:` data; for
+            folders (and tables) a pattern such as `{group}_*.jpg` or `{group}/*`, see `GroupPattern`.
+        groups: the same for arrays, a name or number for each image; for a dictionary of data sets, one such list for each.
     """
+    if groups is not None and (isinstance(spec, DataSet) or not isinstance(spec, (tuple, dict))):
+        raise ReprogramError(
+            f"groups were given for data of type {type(spec).__name__}, but only arrays and dictionaries of data sets take "
+            "them; name a column or a pattern with group, or use Split.with_groups"
+        )
+    if group is not None and not isinstance(spec, (str, os.PathLike)):
+        raise ReprogramError(f"group {group!r} was given for data in memory; give a list of groups with groups")
     if isinstance(spec, DataSet):
         return spec
     if isinstance(spec, tuple):
         from reprogram.data.arrays import from_arrays
 
-        return from_arrays(*spec, split_seed=split_seed)
+        return from_arrays(*spec, split_seed=split_seed, groups=groups)
     if isinstance(spec, dict):
         from reprogram.data.arrays import from_datasets
 
-        return from_datasets(**spec)
+        return from_datasets(**spec, groups=groups)
     if not isinstance(spec, (str, os.PathLike)):
         raise ReprogramError(
             f"data are a {type(spec).__name__}, but a path, a name, a tuple (images, labels) or a dictionary of data sets "
             "is expected"
         )
     text = os.fspath(spec)
-    check_data_spec(text, root)
-    loaded: DataSet = imported(find_format(text).load)(text, LoadOptions(Path(root), split_seed, download))
+    check_data_spec(text, root, group)
+    loaded: DataSet = imported(find_format(text).load)(text, LoadOptions(Path(root), split_seed, download, group))
     return loaded
 
 
 def from_folder(spec: str, options: LoadOptions) -> DataSet:
     """Load an image folder."""
-    return load_folder(given_path(spec), options.split_seed)
+    return load_folder(given_path(spec), options.split_seed, options.group)
 
 
 def from_table(spec: str, options: LoadOptions) -> DataSet:
     """Load a table of images."""
     from reprogram.data.tables import load_table
 
-    return load_table(given_path(spec), options.split_seed)
+    return load_table(given_path(spec), options.split_seed, options.group)
 
 
 def from_npz(spec: str, options: LoadOptions) -> DataSet:
     """Load a file of arrays."""
     from reprogram.data.arrays import load_npz
 
-    return load_npz(given_path(spec), options.split_seed)
+    return load_npz(given_path(spec), options.split_seed, options.group)
 
 
 def from_digits(_spec: str, _options: LoadOptions) -> DataSet:
@@ -81,7 +100,7 @@ def from_hub(spec: str, options: LoadOptions) -> DataSet:
     """Load a data set of the `datasets` library."""
     from reprogram.data.hub import load_hub
 
-    return load_hub(spec.partition(":")[2], options.split_seed)
+    return load_hub(spec.partition(":")[2], options.split_seed, options.group)
 
 
 def from_torchvision(spec: str, options: LoadOptions) -> DataSet:

@@ -8,13 +8,16 @@ from reprogram.errors import ReprogramError
 COLUMNS = ("path", "label", "split")
 
 
-def read_columns(path: Path) -> tuple[list[str], dict[int, list[Any]]]:
-    """The names of all columns, and the values of those that count, by place; none where two have one name."""
+def read_columns(path: Path, group: str | None = None) -> tuple[list[str], dict[int, list[Any]]]:
+    """The names of all columns, and the values of those that count, by place; none where two have one name.
+
+    `group` is a further column that counts, in lower case.
+    """
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path) as file:
         header: list[str] = file.schema_arrow.names
-        known = {place: name for place, name in enumerate(header) if name.strip().lower() in COLUMNS}
+        known = {place: name for place, name in enumerate(header) if name.strip().lower() in (*COLUMNS, group)}
         if len(set(known.values())) < len(known):
             return header, {}
         rows, size = file.metadata.num_rows, path.stat().st_size
@@ -25,3 +28,13 @@ def read_columns(path: Path) -> tuple[list[str], dict[int, list[Any]]]:
             for place, name in known.items():
                 columns[place] += batch.column(name).to_pylist()
         return header, columns
+
+
+def walk_columns(path: Path) -> None:
+    """Read all columns to their end, as somebody else will do with one of them after us."""
+    import pyarrow.parquet
+
+    read_columns(path)
+    with pyarrow.parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(4096):
+            batch.validate(full=True)

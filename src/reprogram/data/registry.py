@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reprogram.data.group_patterns import PLACE, GroupPattern
 from reprogram.data.paper_sets import paper_missing, paper_set
 from reprogram.errors import ReprogramError, nearest, shown
 from reprogram.files.foreign import absolute, expanded, is_file, is_folder
@@ -19,11 +20,13 @@ class LoadOptions:
         root: the folder that holds named sets.
         split_seed: decides which images are set aside for testing, where the data bring no split of their own.
         download: whether what is missing may be fetched.
+        group: where the groups of the images stand, for a kind of data that can tell: a column or a pattern.
     """
 
     root: Path = Path("data")
     split_seed: int | None = 0
     download: bool = False
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class DataFormat:
         prefix: what stands before the name or path, such as `hf:`.
         path: the path that a text holds, or None where it is a name; by default it is a name.
         check: raises the error of a text that cannot be right, without loading anything; given the text and the root.
+        check_group: raises the error of a `--group` that cannot be right, given what was written; None where such data
+            have no groups.
     """
 
     name: str
@@ -49,6 +54,7 @@ class DataFormat:
     prefix: str = ""
     path: Callable[[str], Path | None] | None = None
     check: Callable[[str, Path], object] | None = None
+    check_group: Callable[[str], object] | None = None
 
 
 FORMATS: Registry[DataFormat] = Registry("data format")
@@ -73,11 +79,18 @@ def find_format(spec: str) -> DataFormat:
     raise ReprogramError(f"{problem}{nearest(spec, names) or '; check the path'} (known: {forms}; see: reprogram datasets)")
 
 
-def check_data_spec(spec: str, root: str | Path = "data") -> None:
+def check_data_spec(spec: str, root: str | Path = "data", group: str | None = None) -> None:
     """Raise our error for data that cannot be there, before anything is loaded: a wrong path or an unknown name."""
     record = find_format(spec)
     if record.check is not None:
         record.check(spec, Path(root))
+    if group is not None and record.check_group is None:
+        raise ReprogramError(
+            f"--group {shown(group)} was given, but data {shown(spec)} tell no groups; leave it out, or list the images in "
+            "a table with a column for their groups"
+        )
+    if group is not None and record.check_group is not None:
+        record.check_group(group)
 
 
 def absolute_spec(spec: str) -> str:
@@ -119,6 +132,19 @@ def _file_is_there(spec: str, _root: Path) -> None:
         raise ReprogramError(f"data {shown(spec)} does not exist; check the path")
 
 
+def _check_column(group: str) -> None:
+    if not group.strip():
+        raise ReprogramError(
+            "--group is empty, but the name of what tells the groups is expected; write it, or leave it out"
+        )
+
+
+def _check_column_or_pattern(group: str) -> None:
+    _check_column(group)
+    if PLACE in group:
+        GroupPattern.read(group)
+
+
 def _hub_path(spec: str) -> Path | None:
     path = given_path(spec.partition(":")[2])
     return path if is_folder(path) or is_file(path) else None
@@ -145,6 +171,7 @@ for _record in (
         matches=lambda spec: is_folder(given_path(spec)),
         load=f"{_LOAD}:from_folder",
         path=given_path,
+        check_group=GroupPattern.read,
     ),
     DataFormat(
         "table",
@@ -154,6 +181,7 @@ for _record in (
         load=f"{_LOAD}:from_table",
         path=given_path,
         check=_file_is_there,
+        check_group=_check_column_or_pattern,
     ),
     DataFormat(
         "npz",
@@ -163,6 +191,7 @@ for _record in (
         load=f"{_LOAD}:from_npz",
         path=given_path,
         check=_file_is_there,
+        check_group=_check_column,
     ),
     DataFormat(
         "digits",
@@ -180,6 +209,7 @@ for _record in (
         load=f"{_LOAD}:from_hub",
         path=_hub_path,
         check=_check_hub,
+        check_group=_check_column,
     ),
     DataFormat(
         "torchvision",

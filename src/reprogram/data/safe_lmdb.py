@@ -14,7 +14,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.child import tried_in_child
-from reprogram.data.dataset import Split, content_hash, file_key
+from reprogram.data.dataset import Split
+from reprogram.data.fingerprints import content_hash, file_key
 from reprogram.data.safe_pickle import read_plain_pickle
 from reprogram.errors import ReprogramError
 from reprogram.images.pictures import Interpolation, read_image
@@ -72,7 +73,8 @@ class LmdbSplit(Split):
 
     @override
     def subset(self, indices: Tensor) -> Self:
-        return type(self)(self.path, [self.keys[i] for i in indices.tolist()], self.labels[indices])
+        keys = [self.keys[i] for i in indices.tolist()]
+        return type(self)(self.path, keys, self.labels[indices]).grouped_as(self, indices)
 
 
 def _import_lmdb(path: Path) -> ModuleType:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from reprogram.data.groups import drawn_from_groups, grouped_folds, grouped_split, has_groups
 from reprogram.errors import ReprogramError, shown
 from reprogram.names import plain_name
 from reprogram.randomness import generator
@@ -59,8 +60,15 @@ def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct))
 
 
-def stratified_split(labels: Tensor, fraction: float, seed: int, purpose: str) -> tuple[Tensor, Tensor]:
-    """Draw `fraction` of each class, rounded, but never all of it; return (the rest, the drawn), both ascending."""
+def stratified_split(
+    labels: Tensor, fraction: float, seed: int, purpose: str, groups: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Draw `fraction` of each class, rounded, but never all of it; return (the rest, the drawn), both ascending.
+
+    Of samples in groups (N,), whole groups are drawn: see `grouped_split`.
+    """
+    if groups is not None and has_groups(groups):
+        return grouped_split(labels, groups, fraction, seed, purpose)
     draw = generator(seed, "split", purpose)
     taken: list[Tensor] = []
     for label in labels.unique():
@@ -73,31 +81,69 @@ def stratified_split(labels: Tensor, fraction: float, seed: int, purpose: str) -
     return rest.nonzero().flatten(), chosen
 
 
-def stratified_folds(labels: Tensor, folds: int, seed: int) -> Tensor | None:
+def fewer_places(
+    labels: Tensor,
+    classes: Sequence[str],
+    *,
+    shots: int | None,
+    fraction: float | None,
+    seed: int,
+    groups: Tensor | None = None,
+) -> Tensor:
+    """The places of `shots` samples of each class, or of a `fraction` of each, at least one: see `DataSet.with_fewer`."""
+    draw = generator(seed, "split", "fewer")
+    grouped = has_groups(groups)
+    kept: list[Tensor] = []
+    for label in labels.unique().tolist():
+        members = (labels == label).nonzero().flatten()
+        count = shots if shots is not None else max(1, round((fraction or 1) * len(members)))
+        if count > len(members):
+            raise ReprogramError(
+                f"class {classes[label]!r} has {len(members)} training images, but {count} shots were asked for; "
+                "ask for fewer"
+            )
+        if groups is not None and grouped:
+            kept.append(members[drawn_from_groups(groups[members], shots, fraction, draw)])
+        else:  # one permutation per class: a smaller draw is a part of a larger one, so learning curves are nested
+            kept.append(members[torch.randperm(len(members), generator=draw)[:count]])
+    return torch.cat(kept).sort().values
+
+
+def stratified_folds(labels: Tensor, folds: int, seed: int, groups: Tensor | None = None) -> Tensor | None:
     """A fold for each sample, (N,), every class spread over all of them; None for less than two folds.
+
+    Samples of a group (N,) are in one fold: see `grouped_folds`.
 
     >>> stratified_folds(torch.tensor([0, 0, 0, 1, 1, 1]), 3, seed=0).view(2, 3).sort().values.tolist()
     [[0, 1, 2], [0, 1, 2]]
     """
-    folds = min(folds, len(labels))
+    folds = min(folds, len(labels) if groups is None else len(groups.unique()))
     if folds < 2:
         return None
+    if groups is not None and has_groups(groups):
+        return grouped_folds(labels, groups, folds, seed)
     shuffled = torch.randperm(len(labels), generator=generator(seed, "folds"))
     order = shuffled[labels[shuffled].argsort(stable=True)]
     return torch.empty(len(labels), dtype=torch.int64).index_put_((order,), torch.arange(len(labels)) % folds)
 
 
-def drawn_test(labels: Tensor, seed: int | None, source: str) -> dict[str, Tensor]:
+def drawn_test(labels: Tensor, seed: int | None, source: str, groups: Tensor | None = None) -> dict[str, Tensor]:
     """Places of `train` and `test` among samples that have no splits: a stratified fifth is for testing.
 
     Args:
         labels: (N,) class numbers.
         seed: decides which fifth; None sets nothing aside, and all samples are in both.
         source: what an error calls the data, such as "folder 'photos'".
+        groups: (N,) group numbers, where samples have groups.
     """
     if seed is None:
         return {"train": torch.arange(len(labels)), "test": torch.arange(len(labels))}
-    train, test = stratified_split(labels, TEST_FRACTION, seed, "test")
+    train, test = stratified_split(labels, TEST_FRACTION, seed, "test", groups)
+    if not len(test) and has_groups(groups):
+        raise ReprogramError(
+            f"{source} has no class with two groups that could be divided for a test split; check --group, or name the "
+            "splits"
+        )
     if not len(test):
         raise ReprogramError(f"{source} has too few images to set a test split aside; give 3 or more per class")
     return {"train": train, "test": test}

@@ -9,6 +9,7 @@ import torch
 
 from reprogram.child import tried_in_child
 from reprogram.data.dataset import DataSet, FileSplit
+from reprogram.data.group_patterns import PLACE, GroupPattern
 from reprogram.data.parquet import COLUMNS, read_columns
 from reprogram.data.splits import drawn_test, places_by_word, sorted_classes
 from reprogram.errors import ReprogramError, extra_missing, first_line, short, shown
@@ -16,19 +17,22 @@ from reprogram.files.foreign import Lines, is_file, is_text, opened_text
 from reprogram.names import LONGEST_NAME
 
 
-def load_table(path: Path, split_seed: int | None = 0) -> DataSet:
+def load_table(path: Path, split_seed: int | None = 0, group: str | None = None) -> DataSet:
     """Load the images that a table lists.
 
     Args:
         path: a `.csv`, `.tsv` or `.parquet` file with the columns `path` (relative to the table's folder, or absolute),
             `label` (a class name) and perhaps `split` (train, val or test). Other columns are ignored.
         split_seed: of the test split where the table has no column `split`.
+        group: the column that names the groups, whose images stay together; or a pattern on the paths (`GroupPattern`).
 
     Raises:
         ReprogramError: a column, a cell or an image file is missing, a split has an unknown name, or there are fewer than
             two classes.
     """
-    columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    pattern = GroupPattern.read(group) if group is not None and PLACE in group else None
+    column = None if group is None or pattern is not None else group.strip().lower()
+    columns = (_read_parquet if path.suffix.lower() == ".parquet" else _read_csv)(path, column)
     count = len(columns["path"])
     if not count:
         raise ReprogramError(f"table {str(path)!r} has no row below its header; list one image in each row")
@@ -50,10 +54,16 @@ def load_table(path: Path, split_seed: int | None = 0) -> DataSet:
         )
     numbers = {name: number for number, name in enumerate(classes)}
     labels = torch.tensor([numbers[name] for name in cells["label"]], dtype=torch.int64)
-    everything = FileSplit(files, labels)
-    source = f"table {str(path)!r}"
-    places = places_by_word(cells["split"], source) if "split" in cells else drawn_test(labels, split_seed, source)
-    return DataSet.of_parts(path.stem, classes, everything.divided(places), source=source)
+    source, notes = f"table {str(path)!r}", list[str]()
+    groups = None if column is None else cells[column]
+    if pattern is not None:
+        groups, notes = pattern.groups_of(cells["path"], source)
+    everything = FileSplit(files, labels).with_groups(groups)
+    if "split" in cells:
+        places = places_by_word(cells["split"], source)
+    else:
+        places = drawn_test(labels, split_seed, source, everything.group_numbers())
+    return DataSet.of_parts(path.stem, classes, everything.divided(places), source=source, notes=notes)
 
 
 def _text(path: Path, row: int, column: str, value: Any) -> str:
@@ -76,8 +86,8 @@ def _text(path: Path, row: int, column: str, value: Any) -> str:
     return text
 
 
-def _known_columns(path: Path, header: Sequence[str]) -> dict[str, int]:
-    """Where the columns that count are, whatever else the table holds."""
+def _known_columns(path: Path, header: Sequence[str], group: str | None) -> dict[str, int]:
+    """Where the columns that count are, that of the groups among them, whatever else the table holds."""
     names = [name.strip().lower() for name in header]
     places = {name: place for place, name in reversed(list(enumerate(names)))}
     for name in ("path", "label"):
@@ -86,19 +96,25 @@ def _known_columns(path: Path, header: Sequence[str]) -> dict[str, int]:
                 f"table {str(path)!r} has the columns {_listed(header)}, but path, label and perhaps split "
                 f"are expected; add or rename the column {name}"
             )
-    for name in COLUMNS:
+    if group is not None and group not in places:
+        raise ReprogramError(
+            f"table {str(path)!r} has the columns {_listed(header)}, but --group asks for {short(group)}; name one of them, "
+            f"or write a pattern with {PLACE}"
+        )
+    wanted = [*COLUMNS, *([] if group is None or group in COLUMNS else [group])]
+    for name in wanted:
         if names.count(name) > 1:
             raise ReprogramError(
                 f"table {str(path)!r} has {names.count(name)} columns {name}, but one is expected; rename the others"
             )
-    return {name: places[name] for name in COLUMNS if name in places}
+    return {name: places[name] for name in wanted if name in places}
 
 
 def _listed(header: Sequence[str]) -> str:
     return (", ".join(map(short, header[:12])) or "(none)") + (" ..." if len(header) > 12 else "")
 
 
-def _read_csv(path: Path) -> Mapping[str, list[Any]]:
+def _read_csv(path: Path, group: str | None) -> Mapping[str, list[Any]]:
     remedy = "save it as CSV in UTF-8"
     columns: dict[str, list[Any]] = {}
     places: dict[str, int] = {}
@@ -108,7 +124,7 @@ def _read_csv(path: Path) -> Mapping[str, list[Any]]:
             for row in csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ","):
                 lines.end_row()
                 if not places and row:
-                    places = _known_columns(path, row)
+                    places = _known_columns(path, row, group)
                     columns = {name: [] for name in places}
                 elif row:  # what stands in other columns is let go at once
                     for name, place in places.items():
@@ -120,7 +136,7 @@ def _read_csv(path: Path) -> Mapping[str, list[Any]]:
     return columns
 
 
-def _read_parquet(path: Path) -> Mapping[str, list[Any]]:
+def _read_parquet(path: Path, group: str | None) -> Mapping[str, list[Any]]:
     try:
         import pyarrow.parquet  # noqa: F401
     except ModuleNotFoundError:
@@ -128,11 +144,12 @@ def _read_parquet(path: Path) -> Mapping[str, list[Any]]:
     if not is_file(path):
         raise ReprogramError(f"table {str(path)!r} does not exist; check the path")
     remedy = "write it as Parquet again"
-    tried_in_child("reprogram.data.parquet:read_columns", path, "table", remedy)
+    task = "read_columns" if group is None else "walk_columns"
+    tried_in_child(f"reprogram.data.parquet:{task}", path, "table", remedy)
     try:
-        header, columns = read_columns(path)
+        header, columns = read_columns(path, group)
     except ReprogramError:
         raise
     except Exception as error:  # of many kinds, all meaning that the file is not as pyarrow would have written it
         raise ReprogramError(f"table {str(path)!r} cannot be read ({first_line(error)}); {remedy}") from None
-    return {name: columns[place] for name, place in _known_columns(path, header).items()}
+    return {name: columns[place] for name, place in _known_columns(path, header, group).items()}

@@ -20,6 +20,7 @@ from reprogram.mappings.scorers import Candidate
 from reprogram.mappings.selection import Blocks, select
 from reprogram.mappings.spool import Spool
 from reprogram.mappings.tail import Tail
+from reprogram.statistics.answers import TopK
 
 LEVEL = 0.9
 _WIDE = 0.2  # an interval of more than so much says little
@@ -237,7 +238,9 @@ def _arrays(
     if callable(samples):
         if names is None:
             raise ReprogramError("samples in blocks have class numbers for labels; name the classes, classes=[...]")
-        for logits, targets in samples():
+        for logits, targets, *_ in samples():
+            if isinstance(logits, TopK):
+                raise ReprogramError("top-K answers were given, but logits are expected; use forecast_files")
             spool.add("logits", logits)
             spool.add("targets", targets)
         return spool.tensor("logits"), spool.tensor("targets"), names

@@ -15,15 +15,9 @@ from reprogram.errors import NonFiniteError, ReprogramError, ignore_evidence_war
 from reprogram.mappings.affine import checked_scores
 from reprogram.mappings.artefact import load_mapping, unfit
 from reprogram.mappings.base import Mapping, make_mapping
-from reprogram.mappings.class_labels import (
-    SavedLabels,
-    check_labels,
-    class_names,
-    class_numbers,
-    class_place,
-    with_label,
-)
+from reprogram.mappings.class_labels import SavedLabels, check_labels, class_names, class_numbers, class_place, with_label
 from reprogram.mappings.exclusive import exclusive
+from reprogram.mappings.grouping import group_numbers
 from reprogram.mappings.learned import check_learning, relative_weights
 from reprogram.mappings.parameters import check_mapper_settings, with_settings
 from reprogram.mappings.registry import MAPPINGS
@@ -374,14 +368,19 @@ class LabelMapperCV(_Mapper):
         self.source_labels = source_labels
 
     @exclusive
-    def fit(self, X: Any, y: Any) -> Self:
-        """Choose on logits X (n, k_S) and labels y (n,), then estimate the chosen mapping from all of them."""
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Choose on logits X (n, k_S) and labels y (n,), then estimate the chosen mapping from all of them.
+
+        Samples of one of the `groups` (n,), names or numbers such as those of videos, are left out together.
+        """
         check_labels(y)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         classes = unique_labels(y)
         numbers = class_numbers(classes, y)
-        self.selection_ = select((_tensor(X), numbers), len(classes), methods=self.methods, grid=self.grid)
+        samples = _tensor(X), numbers
+        grouped = samples if groups is None else (*samples, group_numbers(groups, len(X)))
+        self.selection_ = select(grouped, len(classes), methods=self.methods, grid=self.grid)
         self._start(classes, self.selection_.choice.mapping, **self.selection_.choice.settings)
         return self._learn(X, numbers)
 

@@ -59,12 +59,12 @@ def bayes_without(
     """
     joint = statistics.matrix.double()
     rows = joint.sum(1)
-    inverse = _inverse(rows + smoothing)
+    inverse = inverse_or_zero(rows + smoothing)
     conditional = joint * inverse[:, None]
     labels, added = evidence[0], evidence[1].double()
     left = rows[labels] - added
     left = left.where(left > rows[labels] * 2.0**-40, 0)  # the sample was the label's only evidence
-    inverse_left = _inverse(left + smoothing)
+    inverse_left = inverse_or_zero(left + smoothing)
     gained = inverse_left - inverse[labels]  # (2): the rows of the sample's labels are divided by less
     lost = added * inverse_left  # (2): and its own class has less in them
     own = torch.arange(len(targets), device=targets.device), targets
@@ -204,7 +204,8 @@ def _shrunk(rest: Rest, shrinkage: Shrinkage) -> tuple[Tensor, Tensor]:
     return scale.where(~flat, 0), floor.where(~flat, rest.spread_of_means())
 
 
-def _inverse(values: Tensor) -> Tensor:
+def inverse_or_zero(values: Tensor) -> Tensor:
+    """1 / values, and 0 where a value is not above 0."""
     return torch.where(values > 0, 1 / values.where(values > 0, 1), 0)
 
 

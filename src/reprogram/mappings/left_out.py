@@ -5,22 +5,17 @@ knows it, and no sample has to be set aside for that.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
-import torch
 from torch import Tensor
-from typing_extensions import override
 
-from reprogram.errors import ReprogramError, ignore_evidence_warnings
-from reprogram.mappings.affine import Affine
+from reprogram.errors import ReprogramError
 from reprogram.mappings.base import Mapping
+from reprogram.mappings.fold_scorer import FoldScorer
 from reprogram.mappings.gaussians import GaussianMapping
+from reprogram.mappings.grouping import Block, Blocks, Passes, in_blocks
 from reprogram.mappings.registry import MAPPINGS
-from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, GaussianScorer, Scorer, count, log_shares
-from reprogram.mappings.selection import Block, Blocks, in_blocks, with_folds
+from reprogram.mappings.scorers import LEAVE_ONE_GROUP_OUT, LEAVE_ONE_OUT, GaussianScorer, Scorer
 from reprogram.registry import imported
-from reprogram.statistics.answers import TopK
-from reprogram.statistics.base import Statistics
 
 
 class LeftOut:
@@ -31,7 +26,7 @@ class LeftOut:
         log_probabilities: whether the logits are logarithms of probabilities (see `Statistics.update`).
 
     Attributes:
-        how: by leave-one-out, or on folds.
+        how: by leave-one-out, or on folds; after a call with groups, by leave-one-group-out, or on folds of whole groups.
 
     >>> from reprogram.mappings.base import make_mapping
     >>> logits, targets = torch.eye(2)[[0, 0, 1, 1]] * 4, torch.tensor([1, 1, 0, 0])
@@ -41,23 +36,35 @@ class LeftOut:
     """
 
     def __init__(self, mapping: Mapping, *, log_probabilities: bool = False) -> None:
-        self._scorer = _scorer_of(mapping, log_probabilities)
-        self.how, self.k_target = self._scorer.how, mapping.k_target
+        self._mapping, self._log_probabilities = mapping, log_probabilities
+        self.how, self.k_target = _scorer_of(mapping, log_probabilities).how, mapping.k_target
 
     def __call__(self, blocks: Blocks | Block, block_size: int = 2048) -> Iterator[tuple[Tensor, Tensor]]:
         """For each block its target logits (N, k_T) float64 and its targets (N,); a class's only sample is among them.
 
+        With groups, each sample is scored by the mapping without its whole group. Where a group is scattered over the
+        blocks, target logits of those in between are kept until it is complete.
+
         Args:
-            blocks: logits (n, k_S) and targets (n,), or a function that starts a pass over such pairs; there are two passes.
-                `TopK` answers may stand for logits: then the scores are logarithms of what `predict_answers` says.
+            blocks: logits (n, k_S), targets (n,) and perhaps groups (n,), any whole numbers; or a function that starts a
+                pass over such blocks. There are two passes, and more where large groups are scattered. `TopK` answers may
+                stand for logits: then the scores are logarithms of what `predict_answers` says.
             block_size: rows at a time where whole arrays are given.
         """
-        start = blocks if callable(blocks) else in_blocks(*blocks, block_size)
-        for logits, targets, folds in with_folds(start(), self.k_target):
-            self._scorer.gather(logits, targets, folds)
-        for logits, targets, folds in with_folds(start(), self.k_target):
-            (scores,) = self._scorer.scores(logits, targets, folds)
-            yield scores, targets
+        passes = Passes(blocks if callable(blocks) else in_blocks(blocks, block_size), self.k_target)
+        scorer = _scorer_of(self._mapping, self._log_probabilities)
+        for number, (logits, targets, folds) in enumerate(passes.first()):
+            if not number and passes.given and not scorer.knows_groups:
+                scorer = FoldScorer(self._mapping, log_probabilities=self._log_probabilities)
+            scorer.gather(logits, targets, folds)
+        self.how = LEAVE_ONE_GROUP_OUT if passes.groups is not None and scorer.how == LEAVE_ONE_OUT else scorer.how
+        yield from passes.in_order(_scored(scorer, passes))
+
+
+def _scored(scorer: Scorer, passes: Passes) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    for part in passes.second():
+        (scores,) = scorer.scores_of(part)
+        yield part.places, scores, part.targets
 
 
 def _scorer_of(mapping: Mapping, log_probabilities: bool) -> Scorer:
@@ -81,49 +88,3 @@ def _scorer_of(mapping: Mapping, log_probabilities: bool) -> Scorer:
     if scorer.obstacle:
         raise ReprogramError(f"mapping {mapping.name!r} cannot be estimated: {scorer.obstacle}; choose another one")
     return scorer
-
-
-class FoldScorer(Scorer):
-    """Of any mapping that is estimated from statistics, on folds: each is scored by the mapping of the other folds."""
-
-    judges = ()
-    how = f"{FOLDS} folds"
-
-    def __init__(self, mapping: Mapping, **options: Any) -> None:
-        super().__init__(MAPPINGS[mapping.name], mapping.k_source, mapping.k_target, {}, span=mapping.span, **options)
-        self._mapping = mapping
-        self._parts: list[Statistics] = [mapping.new_statistics() for _ in range(FOLDS)]
-        self._without: list[Affine] = []
-
-    @override
-    def gather(self, logits: Tensor | TopK, targets: Tensor, folds: Tensor) -> None:
-        logits, targets = logits.to(self._mapping.weights.device), targets.to(self._mapping.weights.device)
-        for fold, part in enumerate(self._parts):
-            chosen = (folds == fold).to(logits.device)
-            if bool(chosen.any()):
-                count(part, logits[chosen], targets[chosen], log_probabilities=self.log_probabilities)
-
-    @override
-    def scores(self, logits: Tensor | TopK, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
-        if not self._without:
-            self._without = list(self._solved())
-        if isinstance(logits, TopK):
-            found = torch.stack([self._answered(logits, part) for part in range(FOLDS)])
-        else:
-            inputs = self._mapping.inputs(logits.to(self._mapping.weights.device).double())
-            found = torch.stack([part(inputs) for part in self._without])
-        yield found[folds.to(found.device), torch.arange(len(logits), device=found.device)]
-
-    def _answered(self, answers: TopK, fold: int) -> Tensor:
-        """The logarithms of the shares (N, k_T) that the mapping without a fold gives the classes."""
-        shares, guessed = self._mapping.answer_shares(self._without[fold], answers)
-        others = torch.stack([part.samples.double() for number, part in enumerate(self._parts) if number != fold]).sum(0)
-        return log_shares(shares.masked_fill(guessed[:, None], 0), others.expand_as(shares))
-
-    def _solved(self) -> Iterator[Affine]:
-        total = self._mapping.new_statistics()
-        for part in self._parts:
-            total.merge(part)
-        with ignore_evidence_warnings():
-            for part in self._parts:
-                yield self._mapping.solve(total.copy().subtract(part)).to(torch.float64)

@@ -18,19 +18,22 @@ from typing_extensions import override
 
 from reprogram.errors import ignore_evidence_warnings
 from reprogram.mappings.assignment import one_to_one
+from reprogram.mappings.fold_moments import Moments
 from reprogram.mappings.gaussians import GaussianFit
+from reprogram.mappings.grouping import FOLDS, Part
+from reprogram.mappings.leave_group_out import bayes_without_groups, gaussian_without_groups, normalised_without_groups
 from reprogram.mappings.leave_one_out import Rest, bayes_without, gaussian_without, normalised_without
 from reprogram.mappings.registry import MAPPINGS, Family
 from reprogram.statistics import moments as m
 from reprogram.statistics.answers import TopK, distinct
-from reprogram.statistics.base import LARGEST_LOGIT, Statistics, check_finite
+from reprogram.statistics.base import Statistics
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
 from reprogram.statistics.joint import JointStatistics, top_count
 
-FOLDS = 5
 LEAVE_ONE_OUT = "leave-one-out"
 #: Of a class in an answer: below so much, its logarithm counts as that of this number.
 SMALLEST_SHARE = 1e-12
+LEAVE_ONE_GROUP_OUT = "leave-one-group-out"
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,34 @@ class Scorer(ABC):
     def scores(self, logits: Any, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
         """Second pass: for each candidate in turn, the target logits (N, k_T) of a block of samples it does not know."""
 
+    def scores_by_group(self, logits: Tensor, targets: Tensor, folds: Tensor, groups: Tensor) -> Iterator[Tensor]:
+        """The same for a block of whole groups (N,): each sample is scored by a candidate that knows nothing of its group.
+
+        A group is in one fold, so what scores on folds needs nothing else. By leave-one-out, it has to be written beside
+        `scores`; a scorer that has none is not used where samples have groups, and its candidates are judged on folds.
+        """
+        return self.scores(logits, targets, folds)
+
+    def scores_of(self, part: Part) -> Iterator[Tensor]:
+        """Second pass: whichever of the two is right."""
+        if part.groups is None:
+            return self.scores(part.logits, part.targets, part.folds)
+        return self.scores_by_group(part.logits, part.targets, part.folds, part.groups)
+
+    @property
+    def knows_groups(self) -> bool:
+        """Whether `scores_by_group` is right, which it is not where a subclass has changed `scores` alone."""
+        classes = type(self).__mro__
+        single, by_group = (
+            next(place for place, kind in enumerate(classes) if name in vars(kind)) for name in ("scores", "scores_by_group")
+        )
+        return self.how != LEAVE_ONE_OUT or (by_group <= single and self._counts_by_group)
+
+    @property
+    def _counts_by_group(self) -> bool:
+        """Whether the formulas for groups hold for what is given."""
+        return True
+
     def default(self) -> Candidate:
         """The candidate nearest to the family's own defaults, for when nothing can be judged."""
         own = MAPPINGS.read(self.family.name, {})
@@ -172,6 +203,22 @@ class BayesScorer(Scorer):
     def _worth_trying(self, name: str, values: Sequence[Any]) -> tuple[Any, ...]:
         return _of_answers(name, values) if self.answers else tuple(values)
 
+    @property
+    @override
+    def _counts_by_group(self) -> bool:
+        return not self.answers
+
+    @override
+    def scores_by_group(self, logits: Tensor, targets: Tensor, folds: Tensor, groups: Tensor) -> Iterator[Tensor]:
+        moments, n = (None, 0) if self._moments is None else (self._moments.of_all(), self._moments.n)
+        inputs = [
+            normalised_without_groups(logits, groups, moments, n, normalize) for normalize in self._values("normalize")
+        ]
+        for statistics in self._joint:
+            evidence = statistics.evidence(logits, log_probabilities=self.log_probabilities)
+            for smoothing in self._values("smoothing"):
+                yield from bayes_without_groups(statistics, evidence, targets, groups, smoothing, inputs)
+
 
 class TopKBayesScorer(BayesScorer):
     """Of blm+, by exact leave-one-out."""
@@ -224,12 +271,27 @@ class GaussianScorer(Scorer):
 
     @override
     def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+        fit, inside = self._fitted(logits)
+        rest = Rest(fit, (inside - fit.mean) @ fit.basis, targets)
+        for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
+            yield gaussian_without(fit, rest, targets, shrinkage, priors=priors, **(self.beliefs or {}))
+
+    @override
+    def scores_by_group(self, logits: Tensor, targets: Tensor, folds: Tensor, groups: Tensor) -> Iterator[Tensor]:
+        fit, inside = self._fitted(logits)
+        for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
+            yield gaussian_without_groups(fit, inside, targets, groups, shrinkage, priors=priors)
+
+    @property
+    @override
+    def _counts_by_group(self) -> bool:
+        return not self.beliefs
+
+    def _fitted(self, logits: Tensor) -> tuple[GaussianFit, Tensor]:
+        """The densities of all samples, and these logits in their coordinates."""
         self._fit = self._fit or GaussianFit.of(self._statistics)
         span = self._statistics.span
-        inside = logits.double() if span is None else logits.double() @ span
-        rest = Rest(self._fit, (inside - self._fit.mean) @ self._fit.basis, targets)
-        for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
-            yield gaussian_without(self._fit, rest, targets, shrinkage, priors=priors, **(self.beliefs or {}))
+        return self._fit, logits.double() if span is None else logits.double() @ span
 
 
 class OneToOneScorer(Scorer):
@@ -321,34 +383,3 @@ def log_shares(scores: Tensor, frequencies: Tensor) -> Tensor:
 def _of_answers(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     """What can be tried of a setting where there are no logits to normalise."""
     return ("none",) if name == "normalize" else tuple(values)
-
-
-class Moments:
-    """Means and deviations of the logits over all samples, and over all but those of a fold."""
-
-    def __init__(self, k_source: int) -> None:
-        self._n = torch.zeros(FOLDS, dtype=torch.float64)
-        self._sums, self._spread = torch.zeros(2, FOLDS, k_source, dtype=torch.float64)
-
-    @property
-    def n(self) -> int:
-        """How many samples there were."""
-        return int(self._n.sum())
-
-    def add(self, logits: Tensor, folds: Tensor) -> None:
-        """Take in a block."""
-        check_finite(logits, LARGEST_LOGIT)
-        self._n, self._sums, self._spread = (part.to(logits.device) for part in (self._n, self._sums, self._spread))
-        n, sums, spread = m.of_groups(logits.double(), folds.to(logits.device), FOLDS)
-        self._spread += spread + m.between(self._n, self._sums, n, sums)
-        self._n, self._sums = self._n + n, self._sums + sums
-
-    def of_all(self) -> tuple[Tensor, Tensor]:
-        """Mean and deviation, both (k_S,)."""
-        return m.overall(self._n, self._sums, self._spread)
-
-    def without_each_fold(self) -> tuple[Tensor, Tensor]:
-        """Mean and deviation without the samples of each fold, both (FOLDS, k_S)."""
-        kept = [torch.arange(FOLDS) != fold for fold in range(FOLDS)]
-        found = [m.overall(self._n[others], self._sums[others], self._spread[others]) for others in kept]
-        return torch.stack([mean for mean, _ in found]), torch.stack([deviation for _, deviation in found])

@@ -4,7 +4,7 @@ Every family that has a scorer (see `reprogram.mappings.scorers`) is tried with 
 that the mapping was not estimated from.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,17 @@ from torch import Tensor
 
 from reprogram.errors import ReprogramError, unknown
 from reprogram.mappings.bootstrap import Bootstrap
+from reprogram.mappings.fold_scorer import CandidatesOnFolds
+from reprogram.mappings.grouping import Block as Block
+from reprogram.mappings.grouping import Blocks as Blocks
+from reprogram.mappings.grouping import Part, Passes, in_blocks
 from reprogram.mappings.registry import MAPPINGS, Family
-from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, Scorer
+from reprogram.mappings.scorers import LEAVE_ONE_GROUP_OUT, LEAVE_ONE_OUT, Scorer
 from reprogram.mappings.scorers import Candidate as Candidate
 from reprogram.registry import imported
-from reprogram.scores import Score
+from reprogram.scores import GroupSums, Score
 from reprogram.statistics.answers import TopK
-from reprogram.statistics.base import check_finite, checked_targets
 
-Block = tuple[Tensor | TopK, Tensor]
-Blocks = Callable[[], Iterable[Block]]
 _RESAMPLES = 1000
 
 
@@ -51,7 +52,8 @@ class Selection:
 
     Attributes:
         table: all candidates, the best first; among equals those judged by leave-one-out, then the order of trial decides.
-        certainty: in which share of 1,000 resamples of the samples a candidate of the chosen mapping comes first.
+        certainty: in which share of 1,000 resamples of the samples, or of their groups, a candidate of the chosen mapping
+            comes first.
         runner_up: the best candidate of another mapping; None if there was only one mapping.
         lead: how many points of accuracy the choice is ahead of it, with a 95 % interval of the paired difference.
         notes: what was not tried, and why.
@@ -73,7 +75,8 @@ class Selection:
         best = self.table[0]
         if not best.score.n:
             return f"{best.candidate}: {self.notes[-1]}"
-        share = f"{100 * best.score.accuracy:.1f} % by {best.how} on {best.score.n} samples"
+        inside = "" if best.score.groups is None else f" in {best.score.groups} groups"
+        share = f"{100 * best.score.accuracy:.1f} % by {best.how} on {best.score.n} samples{inside}"
         text = f"{best.candidate}, out of {len(self.table)} tried: {share}"
         if self.runner_up is not None and self.lead is not None:
             lead, low, high = (100 * value for value in self.lead)
@@ -107,11 +110,12 @@ def select(
 ) -> Selection:
     """Judge every mapping of the grid on samples that it was not estimated from, and choose the best.
 
-    Memory does not grow with the number of samples.
+    Memory does not grow with the number of samples (for groups, see `Passes`).
 
     Args:
-        blocks: logits (n, k_S), or `TopK` answers, and integer targets (n,); or, for more than fits into memory, a function
-            that starts a new pass over such pairs, the same ones in the same order every time. There are two passes.
+        blocks: logits (n, k_S), or `TopK` answers, integer targets (n,) and perhaps groups (n,), any whole numbers: samples
+            of one group are left out together, and are in one fold. Or, for more than fits into memory, a function that
+            starts a new pass over such blocks, the same ones in the same order every time. There are two passes.
         k_target: the number of classes, also of absent ones.
         methods: which mappings to try; None: all that have a scorer and can take what is given. For fixed logits ilm is flm.
         grid: the values to try by the name of the setting, instead of those that the mappings' own settings name:
@@ -127,10 +131,9 @@ def select(
     """
     families = _families(methods)
     grids = _grids(families, grid or {})
-    start = blocks if callable(blocks) else in_blocks(*blocks, block_size)
+    passes = Passes(blocks if callable(blocks) else in_blocks(blocks, block_size), k_target)
     scorers: list[Scorer] = []
-    samples = torch.zeros(k_target, dtype=torch.int64)
-    for logits, targets, folds in with_folds(start(), k_target):
+    for logits, targets, folds in passes.first():
         if not scorers:
             options: dict[str, Any] = {"span": span, "log_probabilities": log_probabilities}
             if isinstance(logits, TopK):
@@ -139,11 +142,12 @@ def select(
                 imported(family.scorer)(family, logits.shape[1], k_target, grids[family.name], **options)
                 for family in families
             ]
-        samples += torch.bincount(targets.cpu(), minlength=k_target)
+            if passes.given:
+                scorers = [scorer if scorer.knows_groups else CandidatesOnFolds(scorer) for scorer in scorers]
         for scorer in scorers:
             if scorer.candidates:
                 scorer.gather(logits, targets, folds)
-    if (n := int(samples.sum())) >= 2**31:
+    if (n := int(passes.samples.sum())) >= 2**31:
         raise ReprogramError(f"{n} samples were given, but a choice counts at most {2**31 - 1}; choose on a part of them")
     if n < 2:
         raise ReprogramError(f"{n} samples were given, but at least 2 are needed to leave one out")
@@ -151,21 +155,56 @@ def select(
     scorers = [scorer for scorer in scorers if scorer.candidates]
     if not scorers:
         raise ReprogramError("there is nothing to choose from; give at least one method with at least one value each")
-    # Nothing is left of a class whose only sample is left out: it says nothing about the mapping.
-    judged = samples > 1
-    if not bool(judged.any()):
-        return _default(scorers, notes)
-    bootstrap = Bootstrap(int(samples[judged].sum()), sum(len(scorer.candidates) for scorer in scorers), _RESAMPLES)
-    for logits, targets, folds in with_folds(start(), k_target):
-        samples -= torch.bincount(targets.cpu(), minlength=k_target)
-        if bool((samples < 0).any()):
-            break
-        kept = judged.to(targets.device)[targets]
-        hits = [leads(scores, targets)[kept] for scorer in scorers for scores in scorer.scores(logits, targets, folds)]
-        bootstrap.add(torch.stack(hits, dim=1).cpu())
-    if bool(samples.any()):
-        raise ReprogramError("the second pass gave other samples than the first; start every pass with the same blocks")
-    return _conclude(scorers, bootstrap, notes)
+    # Nothing is left of a class whose only sample, or only group, is left out: it says nothing about the mapping.
+    if not bool(passes.judged.any()):
+        return _default(scorers, notes, "samples" if passes.groups is None else "groups of samples")
+    return _conclude(scorers, _Judged(passes, scorers), notes)
+
+
+class _Judged:
+    """What the second pass has found: how many samples each candidate got right, and how that varies.
+
+    With groups, these are what is resampled: frames of one video are right or wrong together.
+
+    Attributes:
+        n: how many samples were judged.
+        correct: how many of them each candidate got right.
+        shares: (resamples, candidates) float64, the share that was right in each resample.
+    """
+
+    def __init__(self, passes: Passes, scorers: Sequence[Scorer]) -> None:
+        columns = sum(len(scorer.candidates) for scorer in scorers)
+        judged, grouped = passes.judged, passes.groups is not None
+        self.n = int(passes.samples[judged].sum())
+        bootstrap = Bootstrap(passes.groups or self.n, columns + grouped, _RESAMPLES)
+        self._groups = [GroupSums() for _ in range(columns)] if grouped else None
+        self.how = LEAVE_ONE_GROUP_OUT if grouped else LEAVE_ONE_OUT
+        for part in passes.second():
+            kept = judged.to(part.targets.device)[part.targets]
+            found = [leads(scores, part.targets) & kept for scorer in scorers for scores in scorer.scores_of(part)]
+            hits = torch.stack(found, dim=1).cpu()
+            if part.groups is None:
+                bootstrap.add(hits[kept.cpu()])
+            else:
+                bootstrap.add(self._by_group(part, torch.cat([hits, kept.cpu()[:, None]], 1)))
+        self.correct: list[int] = bootstrap.totals[:columns].tolist()
+        sizes = bootstrap.sums[:, columns:] if grouped else torch.tensor(float(self.n), dtype=torch.float64)
+        self.shares = bootstrap.sums[:, :columns] / sizes.clamp_min(1)
+
+    def score(self, candidate: int) -> Score:
+        """Of one candidate, with the uncertainty that groups leave."""
+        return Score(self.correct[candidate], self.n) if self._groups is None else self._groups[candidate].score()
+
+    def _by_group(self, part: Part, flags: Tensor) -> Tensor:
+        """Rows of flags (N, columns + 1) summed up by group."""
+        assert part.groups is not None
+        assert self._groups is not None
+        names, index = part.groups.cpu().unique(return_inverse=True)
+        rows = torch.zeros(len(names), flags.shape[1], dtype=torch.int64).index_add_(0, index, flags.long())
+        sizes = rows[:, -1].tolist()
+        for sums, hits in zip(self._groups, rows[:, :-1].T.tolist(), strict=True):
+            sums.add(hits, sizes)
+        return rows
 
 
 def _selectable() -> dict[str, Family]:
@@ -208,27 +247,6 @@ def _checked(family: Family, name: str, value: Any) -> Any:
     return getattr(MAPPINGS.read(family.name, {name: value}), name)
 
 
-def with_folds(blocks: Iterable[Block], k_target: int) -> Iterator[tuple[Any, Tensor, Tensor]]:
-    """Blocks with int64 targets and the fold of each sample: its number within its class, so that classes spread evenly."""
-    seen = torch.zeros(k_target, dtype=torch.int64)
-    for logits, given in blocks:
-        if not isinstance(logits, TopK):
-            check_finite(logits)
-        targets = checked_targets(given, len(logits), k_target)
-        order = targets.cpu().argsort(stable=True)
-        ranked = targets.cpu()[order]
-        counts = torch.bincount(ranked, minlength=k_target)
-        within = torch.arange(len(ranked)) - (counts.cumsum(0) - counts)[ranked]
-        folds = torch.empty_like(ranked).index_put_((order,), (seen[ranked] + within) % FOLDS)
-        seen += counts
-        yield logits, targets, folds
-
-
-def in_blocks(logits: Tensor | TopK, targets: Tensor, size: int) -> Blocks:
-    """A function that starts a pass over whole arrays, so many rows at a time."""
-    return lambda: zip(logits.split(size), targets.split(size), strict=True)
-
-
 def leads(scores: Tensor, targets: Tensor) -> Tensor:
     """Whether the true class leads, (N,). What is equal up to rounding is no lead: it would be won by chance."""
     own = targets[:, None]
@@ -236,27 +254,30 @@ def leads(scores: Tensor, targets: Tensor) -> Tensor:
     return lead > 1e-9 * scores.abs().amax(1)
 
 
-def _default(scorers: Sequence[Scorer], notes: tuple[str, ...]) -> Selection:
-    """The choice where no class has two samples."""
+def _default(scorers: Sequence[Scorer], notes: tuple[str, ...], what: str) -> Selection:
+    """The choice where no class has two samples, or two groups."""
     chosen = next((scorer for scorer in scorers if scorer.one_shot), scorers[0])
-    note = "no class has two samples, so nothing could be left out and judged; this is the default"
+    note = f"no class has two {what}, so nothing could be left out and judged; this is the default"
     return Selection([Scored(chosen.default(), Score(0, 0), "default")], 0.0, None, None, (*notes, note))
 
 
-def _conclude(scorers: Sequence[Scorer], bootstrap: Bootstrap, notes: tuple[str, ...]) -> Selection:
+def _conclude(scorers: Sequence[Scorer], judged: _Judged, notes: tuple[str, ...]) -> Selection:
     """Rank the candidates, and see by the resamples how much the ranking depends on the samples."""
-    n, correct = bootstrap.n, bootstrap.totals.tolist()
+    correct = judged.correct
     tried = [(candidate, scorer.how) for scorer in scorers for candidate in scorer.candidates]
-    rows = [Scored(candidate, Score(hits, n), how) for (candidate, how), hits in zip(tried, correct, strict=True)]
-    order = sorted(range(len(rows)), key=lambda index: (-correct[index], rows[index].how != LEAVE_ONE_OUT))
+    rows = [
+        Scored(candidate, judged.score(index), judged.how if how == LEAVE_ONE_OUT else how)
+        for index, (candidate, how) in enumerate(tried)
+    ]
+    order = sorted(range(len(rows)), key=lambda index: (-correct[index], tried[index][1] != LEAVE_ONE_OUT))
     table, best = [rows[index] for index in order], order[0]
     own = torch.tensor([row.candidate.mapping == rows[best].candidate.mapping for row in rows])
     rival = next((index for index in order if not own[index]), None)
     if rival is None:
         return Selection(table, 1.0, None, None, notes)
-    first, others = bootstrap.sums[:, own].amax(1), bootstrap.sums[:, ~own].amax(1)
+    first, others = judged.shares[:, own].amax(1), judged.shares[:, ~own].amax(1)
     wins = float((first > others).sum() + (first == others).sum() / 2)
-    leads = (bootstrap.sums[:, best] - bootstrap.sums[:, rival]) / n
+    leads = judged.shares[:, best] - judged.shares[:, rival]
     low, high = leads.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    lead = ((correct[best] - correct[rival]) / n, low, high)
-    return Selection(table, wins / len(bootstrap.sums), rows[rival], lead, notes)
+    lead = ((correct[best] - correct[rival]) / judged.n, low, high)
+    return Selection(table, wins / len(judged.shares), rows[rival], lead, notes)

@@ -15,6 +15,7 @@ from typing_extensions import override
 from reprogram.errors import NonFiniteError
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.gaussians import DensityMapping, GaussianFit
+from reprogram.mappings.leave_group_out import gaussian_without_groups
 from reprogram.mappings.leave_one_out import Rest, gaussian_without
 from reprogram.mappings.scorers import SMALLEST_SHARE, Scorer, count, frequencies_without
 from reprogram.mappings.settings import TopKGaussianSettings
@@ -116,6 +117,19 @@ class TopKGaussianScorer(Scorer):
             for priors, shrinkage in product(self._values("priors"), self._values("shrinkage")):
                 found = gaussian_without(fit, rest, targets, shrinkage, priors=priors)
                 yield found if guessed is None else torch.where(guessed[:, None], by_frequency, found)
+
+    @override
+    def scores_by_group(self, logits: Tensor | TopK, targets: Tensor, folds: Tensor, groups: Tensor) -> Iterator[Tensor]:
+        if not self._fits:
+            self._fits = [GaussianFit.of(statistics) for statistics in self._statistics]
+        for statistics, fit in zip(self._statistics, self._fits, strict=True):
+            if isinstance(logits, TopK):
+                answers = logits.best(statistics.top_k)
+                vectors = answers.dense(answer_values(answers, statistics.weighting))
+            else:
+                vectors = logit_vectors(logits.double(), statistics.top_k, statistics.weighting)
+            for priors, shrinkage in product(self._values("priors"), self._values("shrinkage")):
+                yield gaussian_without_groups(fit, vectors, targets, groups, shrinkage, priors=priors)
 
 
 def _speaks_without(statistics: TopKGaussianStatistics, answers: TopK, values: Tensor) -> Tensor:

@@ -80,7 +80,13 @@ def configured_data(config: FitConfig) -> DataSet:
         raise ReprogramError(
             "the data of this run were given from Python and cannot be loaded again; name others with --data"
         )
-    return load_data(config.data, split_seed=config.split_seed, root=config.data_root, download=config.download)
+    return load_data(
+        config.data,
+        split_seed=config.split_seed,
+        root=config.data_root,
+        download=config.download,
+        group=config.group,
+    )
 
 
 def divided_data(config: FitConfig, data: DataSet) -> DataSet:

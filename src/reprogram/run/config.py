@@ -54,6 +54,11 @@ class FitConfig(TrainingSettings):
     shots: int | None = Field(
         None, ge=0, description="Keep this many training images of each class; 0 counts none, and the prior decides."
     )
+    group: str | None = Field(
+        None,
+        description="What must not be divided, such as frames of one video: a table's column, or a pattern on file names "
+        "such as '{group}_*.jpg' or '{group}/*'.",
+    )
     fraction: float | None = Field(None, gt=0, le=1, description="Keep this stratified share of the training images.")
     val_fraction: float = Field(
         0.1, ge=0, lt=1, description="Share of the training images for validation, where the data brings none."

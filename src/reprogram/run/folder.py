@@ -131,6 +131,9 @@ def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, p
             raise
         stopped, result = error, error.result
     result = replace(result, skipped=prepared.skipped)
+    data = replace(data, notes=(*data.notes, *result.notes))
+    for note in result.notes:
+        progress.say(f"note: {note}")
     _write_metrics(folder, result.records)  # a kill may have come between the last checkpoint and its line
     reason = {} if stopped is None else {"stopped": str(stopped)}
     model.save(folder / "artefact")
@@ -250,7 +253,14 @@ def summary(result: FitResult, data: DataSet) -> dict[str, Any]:
         "source_fingerprint": model.frozen.fingerprint,
         "seconds": result.seconds,
         "notes": list(data.notes),
+        **_groups(result.test, data),
     }
+
+
+def _groups(test: Evaluation, data: DataSet) -> dict[str, Any]:
+    """How many groups of images there are, and how many single test images tell as much as those of the test split."""
+    counts = {name: len(set(split.groups)) for name, split in data.splits.items() if split.groups is not None}
+    return {"groups": {**counts, "effective_test_images": test.score.effective or len(test.labels)}} if counts else {}
 
 
 def describe(model: Reprogrammed, data: DataSet) -> tuple[str, str]:
@@ -260,6 +270,8 @@ def describe(model: Reprogrammed, data: DataSet) -> tuple[str, str]:
         f" ({program.image_size} px image on a {canvas} px canvas)" if program.image_size < canvas else f" ({canvas} px)"
     )
     val = f" / {len(data.val)} val" if data.val is not None else ""
+    grouped = [f"{len(set(split.groups))} {name}" for name, split in data.splits.items() if split.groups is not None]
+    inside += f", groups: {' / '.join(grouped)}" if grouped else ""
     return (
         f"{model.frozen.name} ({model.frozen.k_source} labels) -> {data.name} ({data.k_target} classes, "
         f"{len(data.train)} train{val} / {len(data.test)} test images)",

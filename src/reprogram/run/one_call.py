@@ -40,7 +40,7 @@ def fit_data(
     named = isinstance(data, (str, Path))
     config = FitConfig.read({"data": str(data) if named else IN_MEMORY, **settings})
     config = located(config) if named else config
-    loaded: DataSet | None = None if named else load_data(data, split_seed=config.split_seed)
+    loaded: DataSet | None = None if named else load_data(data, split_seed=config.split_seed, group=config.group)
     if out is not None:
         if isinstance(config.extras.get("prior"), PriorMatrix):
             raise ReprogramError(

@@ -1,6 +1,6 @@
 """Answers that name only their best labels: what they are as numbers, and as vectors over all source labels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,14 @@ class TopK:
     def split(self, size: int) -> Iterator["TopK"]:
         """So many answers at a time."""
         return (self[start : start + size] for start in range(0, max(len(self), 1), size))
+
+    @staticmethod
+    def together(parts: "Sequence[TopK]") -> "TopK":
+        """Answers one after the other; those that name fewer labels get empty places."""
+        width = max(part.indices.shape[1] for part in parts)
+        indices = [F.pad(part.indices, (0, width - part.indices.shape[1]), value=-1) for part in parts]
+        probabilities = [F.pad(part.probabilities, (0, width - part.probabilities.shape[1])) for part in parts]
+        return TopK(torch.cat(indices), torch.cat(probabilities), parts[0].k_source)
 
     def best(self, top_k: int | None) -> "TopK":
         """Only the most probable `top_k` labels of each answer, the first among equals; None keeps all."""

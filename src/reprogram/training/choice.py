@@ -63,6 +63,8 @@ def kept_logits(
 ) -> Iterator[Blocks]:
     """Send the images of a split through the model once, and give a function that starts a pass over (logits, labels).
 
+    Where the images have groups, the blocks have these as their third part.
+
     The logits, or the features that they are a linear function of, lie on disk until the end, so that their number does not
     matter.
     """
@@ -77,9 +79,13 @@ def kept_logits(
             kept[start : start + len(values)] = values.numpy()
             start += len(values)
 
+        groups = split.group_numbers()
+
         def blocks() -> Iterator[Block]:
             for start in range(0, len(split), size):
                 values = torch.from_numpy(np.array(kept[start : start + size]))
-                yield model.frozen.from_features(values.to(model.device)).cpu(), split.labels[start : start + size]
+                logits = model.frozen.from_features(values.to(model.device)).cpu()
+                block = logits, split.labels[start : start + size]
+                yield block if groups is None else (*block, groups[start : start + size])
 
         yield blocks

@@ -1,6 +1,6 @@
 """Predictions → numbers with their uncertainty: accuracy, interval, per class, calibration."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from reprogram.devices import Precision, autocast
 from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.scores import Score
+from reprogram.scores import Score, grouped_score
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Evaluation:
         classes: the target class names.
         names: n names of the images.
         skipped: what was wrong with each image that was left out.
+        groups: n names of the groups of the images, where they have any: intervals then count these.
     """
 
     labels: Tensor
@@ -34,11 +35,15 @@ class Evaluation:
     classes: tuple[str, ...]
     names: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = None
 
     @property
     def score(self) -> Score:
         """How many of the images were classified rightly."""
-        return Score(int((self.labels == self.predicted).sum()), len(self.labels))
+        right = self.labels == self.predicted
+        if self.groups is not None:
+            return grouped_score(right.tolist(), self.groups)
+        return Score(int(right.sum()), len(self.labels))
 
     @property
     def accuracy(self) -> float:
@@ -89,6 +94,7 @@ def evaluate(
     decoding: Decoding | None = None,
     progress: Progress | None = None,
     what: str = "evaluating",
+    watch: Callable[[Tensor], object] | None = None,
 ) -> Evaluation:
     """Classify a split.
 
@@ -101,6 +107,7 @@ def evaluate(
         decoding: how the images are decoded, and what becomes of bad ones.
         progress: where to show progress.
         what: what progress calls it.
+        watch: is given the source logits (N, k_S) of each batch.
     """
     known = classes if classes is not None else split.classes
     if known is not None and tuple(known) != model.classes:
@@ -120,7 +127,10 @@ def evaluate(
     for batch in (progress or Progress()).track(split.pixels(size, how).split(batch_size), what):
         with torch.inference_mode():
             with autocast(model.device, precision):
-                logits = model(batch)
+                source = model.source_logits(batch)
+                logits = model.mapping(source)
+            if watch is not None:
+                watch(source)
             best = logits.argmax(1, keepdim=True)
             predicted.append(best.flatten().cpu())
             sure = logits.softmax(1).gather(1, best).flatten()
@@ -131,7 +141,8 @@ def evaluate(
             f"the scores of {bad} of {len(whole)} images are NaN or infinite, but finite numbers are expected; "
             "check the images and the source model, or use fp32"
         )
-    return Evaluation(split.labels, torch.cat(predicted), whole, model.classes, tuple(split.names), tuple(skipped))
+    groups = None if split.groups is None else tuple(split.groups)
+    return Evaluation(split.labels, torch.cat(predicted), whole, model.classes, tuple(split.names), tuple(skipped), groups)
 
 
 def _few(classes: tuple[str, ...]) -> str:

@@ -69,7 +69,7 @@ def fit(
     check_views(model, settings.views)
     sizes = pixel_sizes(model.program, settings.augment)  # decode first: bad files stop the fit early
     data, skipped = (decoding or Decoding()).decode(data, sizes, model.program.interpolation, progress)
-    state = FitState(model, settings, data.train.labels, skipped=tuple(skipped))
+    state = FitState(model, settings, data.train.labels, skipped=tuple(skipped), groups=data.train.group_numbers())
     # Prepared now or never: an evaluation in the middle must not change what a resumed fit does.
     model.accelerated = None
     passes = state.epochs * len(data.train) + len(data.test) + (0 if data.val is None else len(data.val))
@@ -176,6 +176,7 @@ def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progre
                 with autocast(state.model.device, state.settings.precision):
                     logits = state.model.source_logits(images)
                 state.count(state.gathered, logits, labels, indices)
+                state.remember(logits, indices)
     elif mapping.refresh == "never":
         return 0.0
     return mapping.estimate(*state.gathered)

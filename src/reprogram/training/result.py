@@ -21,6 +21,7 @@ class FitResult:
         test: the test predictions of the model as it was left.
         seconds: time of all epochs.
         skipped: what was wrong with each image that was left out.
+        notes: what a reader of the result should know.
     """
 
     model: Reprogrammed
@@ -30,6 +31,7 @@ class FitResult:
     test: Evaluation
     seconds: float
     skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Diverged(ReprogramError):  # noqa: N818 - it is what happened, not a kind of mistake

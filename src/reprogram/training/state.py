@@ -1,7 +1,7 @@
 """The state of a fit: everything a checkpoint must hold, and the small acts of the loop."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from reprogram.errors import ReprogramError
 from reprogram.files import fitting
 from reprogram.images.settings import Augment
 from reprogram.images.views import centre_view, margin, random_views
+from reprogram.mappings.neighbours import MOST_FITTED, MOST_MEASURED, missing_groups, spread_places
 from reprogram.programs.base import Program
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
@@ -66,6 +67,8 @@ class FitState:
     skipped: tuple[str, ...] = ()
     selected: dict[str, Tensor] | None = None
     selected_epoch: int = 0
+    groups: Tensor | None = None
+    kept: list[Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -73,7 +76,8 @@ class FitState:
         learned = list(self.model.mapping.parameters())
         self.epochs = settings.epochs if self.model.trainable else 1  # without a program there is nothing to repeat
         self.steps = math.ceil(len(self.labels) / settings.batch_size)
-        self.folds = stratified_folds(self.labels, self.model.mapping.folds if theta else 0, settings.seed)
+        folds = self.model.mapping.folds if theta else 0
+        self.folds = stratified_folds(self.labels, folds, settings.seed, self.groups)
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         if theta and settings.optimizer == "adam":
             self.optimizers["program"] = torch.optim.Adam(theta, lr=settings.lr)
@@ -132,7 +136,15 @@ class FitState:
             self.scaler.step(optimizer)
         self.scaler.update()
 
-    def evaluate(self, split: Split, progress: Progress, name: str) -> Evaluation:
+    def remember(self, logits: Tensor, indices: Tensor) -> None:
+        """Keep the logits of some training images, where these stay as they are, to compare the test images with."""
+        if not self.model.trainable and self.groups is None:
+            chosen = torch.isin(indices, spread_places(len(self.labels), MOST_FITTED))
+            self.kept.append(logits[chosen.to(logits.device)].float().cpu())
+
+    def evaluate(
+        self, split: Split, progress: Progress, name: str, watch: Callable[[Tensor], object] | None = None
+    ) -> Evaluation:
         """Classify a split, decoded already, as it is run in training."""
         return evaluate(
             self.model,
@@ -142,6 +154,7 @@ class FitState:
             decoding=Decoding(cache=False),
             progress=progress,
             what=f"testing on {name}",
+            watch=watch,
         )
 
     def keep_if_selected(self, accuracy: float | None) -> None:
@@ -164,8 +177,13 @@ class FitState:
             "best_on_test": max(tested, default=None),
         }
         seconds = sum(record["seconds"] for record in self.records)
-        outcome = self.evaluate(test, progress, "test")
-        return FitResult(self.model, accuracy, self.selected_epoch, self.records, outcome, seconds, self.skipped)
+        seen: list[Tensor] = []
+        room = MOST_MEASURED * self.settings.batch_size // max(len(test), 1) + 1  # of each batch, so that all are among them
+        watch = (lambda logits: seen.append(logits[:room].float().cpu())) if self.kept else None
+        outcome = self.evaluate(test, progress, "test", watch)
+        hint = missing_groups(torch.cat(self.kept), torch.cat(seen), "test images") if seen else None
+        notes = () if hint is None else (hint,)
+        return FitResult(self.model, accuracy, self.selected_epoch, self.records, outcome, seconds, self.skipped, notes)
 
     def store(self, path: Path, origin: dict[str, Any]) -> None:
         """Write the checkpoint."""
