@@ -17,7 +17,8 @@ from reprogram.answers.shards import read_blocks
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.files import write_sealed
 from reprogram.mappings.base import make_mapping
-from reprogram.mappings.selection import select
+from reprogram.mappings.selection import Candidate, Scored, Selection, select
+from reprogram.scores import Score
 from reprogram.statistics.answers import TopK
 from reprogram.statistics.gaussian import GaussianStatistics
 from reprogram.statistics.joint import JointStatistics
@@ -217,10 +218,13 @@ def test_auto_chooses_by_answers_and_is_the_default(tmp_path, monkeypatch):
     assert "gaussian was taken for 240 rows; --mapping auto" in many.notes[0]
 
 
-def test_whole_answers_count_where_auto_says_all(tmp_path):
+def test_whole_answers_count_where_auto_says_all(tmp_path, monkeypatch):
     """K of blm+ is then the longest answer, and grows with later ones."""
     path = answered(tmp_path / "answers.jsonl", 40)
-    saved = fit_files(path, "blm+", holdout=0, top_ratio="all")
+    choice = Candidate("blm+", {"top_ratio": "all", "smoothing": 1.0, "normalize": "none"})
+    selection = Selection([Scored(choice, Score(30, 40), "leave-one-out")], 1.0, None, None)
+    monkeypatch.setattr("reprogram.answers.fit.select", lambda *_, **__: selection)
+    saved = fit_files(path, "auto", holdout=0)
     assert saved.whole_answers
     assert saved.mapping.statistics.top_k == 3
     same(saved, fit_files(path, "blm+", holdout=0))

@@ -158,7 +158,7 @@ def test_in_training_it_is_cross_fitted_and_has_a_gradient():
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_no_weighting_hides_that_a_logit_is_none(weighting, bad):
     mapping = make_mapping("gaussian+", ["a", "b", "c"], CLASSES, weighting=weighting)
     with pytest.raises(ReprogramError, match="NaN or infinite"):

@@ -112,12 +112,14 @@ def fit_files(
             # would have to be sent back, which takes as long as reading them.
             progress.say("choosing the mapping; for that, the shards are read in this process, twice")
             selection = _selected(plan, shards)
-            plan = replace(plan, mapping={"name": selection.choice.mapping, "seed": seed, **selection.choice.settings})
+            chosen = dict(selection.choice.settings)
+            if survey.k_source is None and chosen.get("top_ratio") == "all":
+                del chosen["top_ratio"]  # all labels of the answers, also of longer ones that are added later
+            plan = replace(plan, mapping={"name": selection.choice.mapping, "seed": seed, **chosen})
             notes += [f"chosen {selection}", *selection.notes]
         whole = _counts_whole_answers(plan.mapping, survey)
         if whole:
-            others = {name: value for name, value in plan.mapping.items() if name != "top_ratio"}
-            plan = replace(plan, mapping={**others, "top_k": survey.longest})
+            plan = replace(plan, mapping={**plan.mapping, "top_k": survey.longest})
             notes.append(f"K = {survey.longest}, the longest answer; --top-k or --top-ratio makes it another number")
         _check_plan(plan, survey)
         counted = count_shards(plan, shards, hands, progress)
@@ -193,10 +195,10 @@ def _rule(holdout: float | None, survey: Survey, has_tests: bool, seed: int) -> 
 
 def _counts_whole_answers(mapping: dict[str, Any], survey: Survey) -> bool:
     """Whether all labels of top-K answers count: K was left open, and the mapping has one."""
-    if survey.k_source is not None or not survey.longest or "top_k" in mapping:
+    if survey.k_source is not None or not survey.longest or {"top_k", "top_ratio"} & mapping.keys():
         return False
-    # where K may be all labels anyway, as of gaussian+, it needs no number
-    return mapping.get("top_ratio", "all") == "all" and "top_ratio" in MAPPINGS[mapping["name"]].settings.model_fields
+    # where all labels count without a number, as for gaussian+, none is needed
+    return "top_ratio" in MAPPINGS[mapping["name"]].settings.model_fields
 
 
 def _check_plan(plan: Plan, survey: Survey) -> None:

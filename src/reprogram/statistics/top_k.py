@@ -23,12 +23,7 @@ _FLOOR = math.log(1e-3)
 def _by_rank(logs: Tensor) -> Tensor:
     """1 / √rank, the most probable label of each row first, and the first among equals."""
     order = logs.detach().argsort(dim=1, descending=True, stable=True)
-    return _unless_nan(logs, (order.argsort(1) + 1).to(logs.dtype).rsqrt())
-
-
-def _unless_nan(logs: Tensor, values: Tensor) -> Tensor:
-    """What does not depend on the numbers must still not hide that one of them is none."""
-    return values.where(~logs.isnan(), math.nan)
+    return (order.argsort(1) + 1).to(logs.dtype).rsqrt()
 
 
 #: What becomes of log p, by the name of the weighting: (N, K) → (N, K).
@@ -36,7 +31,7 @@ WEIGHTINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "sqrt": lambda logs: (logs / 2).exp(),
     "log": lambda logs: (1 - logs / _FLOOR).clamp_min(0),
     "rank": _by_rank,
-    "presence": lambda logs: _unless_nan(logs, torch.ones_like(logs)),
+    "presence": torch.ones_like,
 }
 
 
@@ -47,12 +42,17 @@ def answer_values(answers: TopK, weighting: str) -> Tensor:
 
 
 def logit_vectors(logits: Tensor, top_k: int | None, weighting: str) -> Tensor:
-    """The vectors (N, k_S) of full logits, by the `top_k` best labels of their softmax or by all; it has a gradient."""
+    """The vectors (N, k_S) of full logits, by the `top_k` best labels of their softmax or by all; it has a gradient.
+
+    A logit that is not finite makes NaN: no weighting hides it.
+    """
     logs = logits.log_softmax(1)
     if top_k is None or top_k >= logits.shape[1]:
-        return WEIGHTINGS[weighting](logs)
-    _, labels = stable_top_k(logits.detach(), top_k)
-    return torch.zeros_like(logs).scatter(1, labels, WEIGHTINGS[weighting](logs.gather(1, labels)))
+        vectors = WEIGHTINGS[weighting](logs)
+    else:
+        _, labels = stable_top_k(logits.detach(), top_k)
+        vectors = torch.zeros_like(logs).scatter(1, labels, WEIGHTINGS[weighting](logs.gather(1, labels)))
+    return vectors.where(logits.isfinite(), math.nan)
 
 
 class TopKGaussianStatistics(GaussianStatistics):
