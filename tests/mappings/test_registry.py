@@ -99,7 +99,7 @@ def installed(tmp_path):
 def test_a_mapping_from_outside_is_like_a_built_in_one_in_python(installed, tmp_path):
     assert python(IN_PYTHON, installed, cwd=tmp_path).splitlines() == [
         "my_setting = 0 was given, but it should be greater than or equal to 1; change that value",
-        "mapping 'mine' does not use shrinkage; leave it out, or choose one that does: gaussian",
+        "mapping 'mine' does not use shrinkage; leave it out, or choose one that does: gaussian, gaussian+",
     ]
 
 
@@ -146,13 +146,31 @@ def test_without_the_package_its_artefact_says_what_is_missing(installed, tmp_pa
 
 
 def test_the_table_has_the_paper_s_mappings_and_ours():
-    assert list(MAPPINGS) == ["rlm", "flm", "ilm", "blm", "blm+", "gaussian", "linear", "sigmoid", "none", "ensemble"]
+    assert list(MAPPINGS) == [
+        "rlm",
+        "flm",
+        "ilm",
+        "blm",
+        "blm+",
+        "gaussian",
+        "gaussian+",
+        "linear",
+        "sigmoid",
+        "none",
+        "ensemble",
+    ]
     assert len(MAPPINGS) == 10
     assert "blm+" in MAPPINGS
     assert "auto" not in MAPPINGS
-    assert {name for name, family in MAPPINGS.items() if family.scorer is not None} == {"flm", "blm", "blm+", "gaussian"}
+    assert {name for name, family in MAPPINGS.items() if family.scorer is not None} == {
+        "flm",
+        "blm",
+        "blm+",
+        "gaussian",
+        "gaussian+",
+    }
     assert {name for name, family in MAPPINGS.items() if family.load().learned} == {"linear", "sigmoid"}
-    assert {name for name, family in MAPPINGS.items() if family.load().general} == {"linear", "gaussian"}
+    assert {name for name, family in MAPPINGS.items() if family.load().general} == {"linear", "gaussian", "gaussian+"}
 
 
 def test_names_can_be_taken_once_and_auto_never():

@@ -71,7 +71,6 @@ class CandidatesOnFolds(Scorer):
 
     def __init__(self, other: Scorer) -> None:
         options: dict[str, Any] = {
-            "span": other.span,
             "log_probabilities": other.log_probabilities,
             "answers": other.answers,
         }
