@@ -17,6 +17,7 @@ from reprogram.answers.mapping import AnswerMapping, HeldOutScore
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
+from reprogram.answers.truth import LabelTable
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.selection import Selection, select
@@ -32,6 +33,7 @@ def fit_files(
     files: Files,
     mapping: str = "blm+",
     *,
+    labels: str | Path | LabelTable | None = None,
     classes: Sequence[str] | None = None,
     source_labels: Sequence[str] | None = None,
     holdout: float | None = None,
@@ -50,6 +52,8 @@ def fit_files(
     Args:
         files: shards: paths, folders or patterns such as `shards/*.npz`; see `reprogram.answers.shards`.
         mapping: one that is estimated from statistics, such as `blm` or `blm+`, or `auto` for the best of them.
+        labels: a table of the true labels, for files that have none: CSV with the columns `image` and `label`, and perhaps
+            `split`; see `LabelTable`. Answers that it does not name are left out.
         classes: the target classes in order; by default those in the manifest beside the shards, or all labels, sorted.
         source_labels: the source labels in order; by default those in the manifest or header, or of all answers, sorted.
         holdout: the share of rows to measure on, drawn by a hash of each row (see `HoldOutRule`); by default the rows of the
@@ -69,13 +73,14 @@ def fit_files(
     shards, tests = _without_tests(find_shards(files), [] if test is None else find_shards(test))
     settings = {name: value for name, value in settings.items() if value is not None}
     _check_arguments(mapping, holdout, bool(tests), settings)
+    truth = None if labels is None else LabelTable.read(labels)
     if workers is not None and workers.name == "ray":  # other machines have another current folder
         shards, tests = [path.absolute() for path in shards], [path.absolute() for path in tests]
     progress = progress or Progress()
     with Workers() if workers is None else nullcontext(workers) as hands:
         manifest = manifest_beside(shards) or {}
-        survey = survey_shards(shards, hands, progress, _checksums(manifest))
-        labels = LabelSets.collect(
+        survey = survey_shards(shards, hands, progress, _checksums(manifest), truth)
+        sets = LabelSets.collect(
             survey,
             source_labels if source_labels is not None else manifest.get("source_labels"),
             classes if classes is not None else manifest.get("classes"),
@@ -83,28 +88,33 @@ def fit_files(
             log_probabilities=bool(manifest.get("log_probabilities")),
         )
         rule = _rule(holdout, survey, bool(tests), seed)
-        plan = Plan(labels, {"name": mapping, "seed": seed, **settings}, rule, survey.starts)
-        notes: list[str] = []
+        plan = Plan(sets, {"name": mapping, "seed": seed, **settings}, rule, survey.starts, truth=truth)
+        notes: list[str] = [] if truth is None else [truth.note(survey.truths, survey.rows, survey.answers)]
         if mapping == AUTO:
             # Here and not by the workers: every row is judged by its own logits under a hundred mappings, so that all logits
             # would have to be sent back, which takes as long as reading them.
             progress.say("choosing the mapping; for that, the shards are read in this process, twice")
             selection = _selected(plan, shards, survey)
             plan = replace(plan, mapping={"name": selection.choice.mapping, "seed": seed, **selection.choice.settings})
-            notes = [f"chosen {selection}", *selection.notes]
+            notes += [f"chosen {selection}", *selection.notes]
         whole = _counts_whole_answers(plan.mapping, survey)
         if whole:
             plan = replace(plan, mapping={**plan.mapping, "top_k": survey.longest})
             notes.append(f"K = {survey.longest}, the longest answer; --top-k or --top-ratio makes it another number")
         _check_plan(plan, survey)
         counted = count_shards(plan, shards, hands, progress)
-        notes += _notes(counted, labels)
+        notes += _notes(counted, sets)
         with ignore_evidence_warnings() if rule.refits else nullcontext():
             fitted = _estimated(plan, counted.kept, torch.from_numpy(counted.samples[0]))
         held_out = None
         if tests or counted.samples[1].any():
             measured = HoldOutRule("all") if tests else rule
             n, correct, by_frequency = score_shards(plan.measuring(fitted, measured), tests or shards, hands, progress)
+            if not n:
+                raise ReprogramError(
+                    f"no answer of the test files, such as {str(tests[0])!r}, has a label in {str(labels)!r}; add labels of "
+                    "them, or leave --test out"
+                )
             held_out = HeldOutScore(Score(correct, n), str(measured), by_frequency, rule.refits)
     if rule.refits:
         both = None if counted.kept is None or counted.held is None else counted.kept.merge(counted.held)

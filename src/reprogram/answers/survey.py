@@ -1,13 +1,15 @@
 """A first, cheap look at shards: how many rows, which labels, which form; what everything after it depends on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reprogram.answers.block import Block
 from reprogram.answers.holdout import test_rows
 from reprogram.answers.manifest import check_shard
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import read_blocks
+from reprogram.answers.truth import LabelTable, recording
 from reprogram.errors import ReprogramError
 from reprogram.progress import Progress, Sized
 
@@ -27,6 +29,9 @@ class Survey:
         highest_score: the largest score of all top-K answers.
         test_rows: how many rows name the split `test`.
         starts: the number of each shard's first row among all rows.
+        answers: how many rows there are, also those that a table of labels does not name.
+        example: what the image of one of them is called.
+        truths: the image that each row of a table of labels meant.
     """
 
     path: Path
@@ -39,6 +44,9 @@ class Survey:
     highest_score: float = 0.0
     test_rows: int = 0
     starts: dict[str, int] = field(default_factory=dict)
+    answers: int = 0
+    example: str = ""
+    truths: dict[int, str] = field(default_factory=dict)
 
     @property
     def form(self) -> str:
@@ -47,10 +55,12 @@ class Survey:
 
     def merge(self, other: "Survey") -> None:
         """Add another shard, which must hold answers of the same form."""
+        self.answers += other.answers
+        self.example = self.example or other.example
         if not other.rows:
             return
         if not self.rows:
-            self.__dict__.update(other.__dict__)
+            self.__dict__.update({**other.__dict__, "answers": self.answers, "example": self.example})
             return
         if self.form != other.form:
             raise ReprogramError(
@@ -69,9 +79,19 @@ class Survey:
         for label, count in other.labels.items():
             self.labels[label] = self.labels.get(label, 0) + count
 
+    def meet(self, labels: LabelTable, truths: Iterable[tuple[int, str]]) -> None:
+        """Note which images a table of labels meant; it may not mean two by one row."""
+        for truth, image in truths:
+            if self.truths.setdefault(truth, image) != image:
+                raise labels.twice(truth, self.truths[truth], image)
+
 
 def survey_shards(
-    shards: Sequence[Path], workers: Workers, progress: Progress, checksums: Mapping[str, str] | None = None
+    shards: Sequence[Path],
+    workers: Workers,
+    progress: Progress,
+    checksums: Mapping[str, str] | None = None,
+    labels: LabelTable | None = None,
 ) -> Survey:
     """Look at all shards.
 
@@ -80,23 +100,42 @@ def survey_shards(
         workers: who looks at them.
         progress: where to show progress.
         checksums: SHA-256 of the files by name, where it is known what they should hold.
+        labels: a table of the true labels; only rows that it names count.
     """
+    if labels is not None:
+        labels.check_shards(shards)
     found, starts = Survey(shards[0]), {}
-    parts = Sized(workers.map(survey_shard, dict(checksums or {}), shards), len(shards))
+    parts = Sized(workers.map(_survey_shard, (dict(checksums or {}), labels), shards), len(shards))
     for path, part in zip(shards, progress.track(parts, "looking at the shards"), strict=True):
         starts[str(path)] = found.rows
+        if labels is not None:
+            part.truths, known = {}, part.truths
+            found.meet(labels, known.items())
+            part.truths = found.truths
         found.merge(part)
     found.starts = starts
+    if labels is not None and not found.rows and found.answers:
+        raise labels.unmatched(found.answers, found.example)
     if not found.rows:
         raise ReprogramError(f"the {len(shards)} shards from {str(shards[0])!r} on hold no row; check the files")
     return found
 
 
-def survey_shard(checksums: Mapping[str, str], path: Path) -> Survey:
+def _survey_shard(shared: tuple[Mapping[str, str], LabelTable | None], path: Path) -> Survey:
+    return survey_shard(shared[0], path, shared[1])
+
+
+def survey_shard(checksums: Mapping[str, str], path: Path, labels: LabelTable | None = None) -> Survey:
     """Look at one shard: labels, form and vocabulary, without the logits."""
     check_shard(path, checksums)
     survey = Survey(path)
-    for block in read_blocks(path, logits=False):
+    for block in read_blocks(path, logits=False, labels=labels, others=True):
+        survey.answers += block.rows
+        if labels is not None:
+            survey.example = survey.example or block.image(0)
+            block = _meant(survey, labels, block)
+            if not block.rows:
+                continue
         survey.rows += block.rows
         survey.k_source, survey.columns = block.k_source, block.columns
         for row, label in enumerate(block.labels or [""]):
@@ -112,3 +151,11 @@ def survey_shard(checksums: Mapping[str, str], path: Path) -> Survey:
         survey.highest_score = max(survey.highest_score, highest)
         survey.test_rows += int(test_rows(block).sum())
     return survey
+
+
+def _meant(survey: Survey, labels: LabelTable, block: Block) -> Block:
+    """The rows of a block that have a label."""
+    rows = [row for row, truth in enumerate(block.truths or ()) if truth >= 0]
+    block = block.chosen(rows)
+    survey.meet(labels, ((truth, recording(block.image(row))) for row, truth in enumerate(block.truths or ())))
+    return block
