@@ -64,6 +64,11 @@ def test_rows_keep_their_numbers_where_others_are_left_out(answers, tmp_path):
 def test_a_name_that_could_be_two_images_is_refused(answers, tmp_path):
     with pytest.raises(ReprogramError, match=r"'IMG_1.JPG' of labels .* could be '/data/ridge/IMG_1.JPG' or '/data/water"):
         fit_files(answers, "blm", labels=table(tmp_path / "t.csv", ["IMG_1.JPG,a", "ridge/IMG_2.JPG,b"]))
+    fit_files(answers, "blm", labels=table(tmp_path / "u.csv", ["ridge/IMG_1.JPG,a", "ridge/IMG_2.JPG,b"]), holdout=0).save(
+        tmp_path / "m"
+    )
+    with pytest.raises(ReprogramError, match=r"could be '/data/ridge/IMG_1.JPG' or"):
+        list(AnswerMapping.load(tmp_path / "m").predict_files(answers, tmp_path / "t.csv"))
     (tmp_path / "short.json").write_text(written.speciesnet([("IMG_1.JPG", [("fox", 0.5)])]))
     with pytest.raises(ReprogramError, match="could be several of labels"):
         labels_of(tmp_path / "short.json", table(tmp_path / "t.csv", ["a/IMG_1.JPG,x", "b/IMG_1.JPG,y"]))

@@ -1,15 +1,14 @@
 """A first, cheap look at shards: how many rows, which labels, which form; what everything after it depends on."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reprogram.answers.block import Block
 from reprogram.answers.holdout import test_rows
 from reprogram.answers.manifest import check_shard
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import read_blocks
-from reprogram.answers.truth import LabelTable, recording
+from reprogram.answers.truth import LabelTable, images_meant
 from reprogram.errors import ReprogramError
 from reprogram.progress import Progress, Sized
 
@@ -79,12 +78,6 @@ class Survey:
         for label, count in other.labels.items():
             self.labels[label] = self.labels.get(label, 0) + count
 
-    def meet(self, labels: LabelTable, truths: Iterable[tuple[int, str]]) -> None:
-        """Note which images a table of labels meant; it may not mean two by one row."""
-        for truth, image in truths:
-            if self.truths.setdefault(truth, image) != image:
-                raise labels.twice(truth, self.truths[truth], image)
-
 
 def survey_shards(
     shards: Sequence[Path],
@@ -109,8 +102,7 @@ def survey_shards(
     for path, part in zip(shards, progress.track(parts, "looking at the shards"), strict=True):
         starts[str(path)] = found.rows
         if labels is not None:
-            part.truths, known = {}, part.truths
-            found.meet(labels, known.items())
+            labels.meet(found.truths, part.truths.items())
             part.truths = found.truths
         found.merge(part)
     found.starts = starts
@@ -133,7 +125,8 @@ def survey_shard(checksums: Mapping[str, str], path: Path, labels: LabelTable | 
         survey.answers += block.rows
         if labels is not None:
             survey.example = survey.example or block.image(0)
-            block = _meant(survey, labels, block)
+            labels.meet(survey.truths, images_meant(block))
+            block = block.chosen([row for row, truth in enumerate(block.truths or ()) if truth >= 0])
             if not block.rows:
                 continue
         survey.rows += block.rows
@@ -151,11 +144,3 @@ def survey_shard(checksums: Mapping[str, str], path: Path, labels: LabelTable | 
         survey.highest_score = max(survey.highest_score, highest)
         survey.test_rows += int(test_rows(block).sum())
     return survey
-
-
-def _meant(survey: Survey, labels: LabelTable, block: Block) -> Block:
-    """The rows of a block that have a label."""
-    rows = [row for row, truth in enumerate(block.truths or ()) if truth >= 0]
-    block = block.chosen(rows)
-    survey.meet(labels, ((truth, recording(block.image(row))) for row, truth in enumerate(block.truths or ())))
-    return block

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -106,12 +106,15 @@ class LabelTable:
             f"{shown(self._content.names[missing])}"
         )
 
-    def twice(self, truth: int, first: str, second: str) -> ReprogramError:
-        """The error where one row of the table means two images."""
-        return ReprogramError(
-            f"the image {shown(self._content.names[truth])} of labels {str(self.path)!r} could be {shown(first)} or "
-            f"{shown(second)}; write as much of the path as tells them apart"
-        )
+    def meet(self, meant: dict[int, str], found: Iterable[tuple[int, str]]) -> None:
+        """Note which image each row of the table means; it may not mean two."""
+        for truth, image in found:
+            first = meant.setdefault(truth, image)
+            if first != image:
+                raise ReprogramError(
+                    f"the image {shown(self._content.names[truth])} of labels {str(self.path)!r} could be {shown(first)} or "
+                    f"{shown(image)}; write as much of the path as tells them apart"
+                )
 
     @property
     def images(self) -> int:
@@ -246,6 +249,11 @@ def _seconds(path: Path, number: int, text: str) -> str:
         raise ReprogramError(
             f"row {number} of labels {str(path)!r} has the time {shown(text)}, but seconds are expected; mend it"
         ) from None
+
+
+def images_meant(block: Block) -> Iterator[tuple[int, str]]:
+    """The row of the table and the image, of each row of a block that has a label."""
+    return ((truth, recording(block.image(row))) for row, truth in enumerate(block.truths or ()) if truth >= 0)
 
 
 def recording(name: str) -> str:
