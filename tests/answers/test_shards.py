@@ -315,7 +315,8 @@ BAD = {
         "score 'high', but a number",
     ),
     "no JSON": (lambda p: bad_text(p, "a.jsonl", '{"label": "a", "labels": []}\n{"label"\n'), "row 2 of .* is no JSON"),
-    "no object": (lambda p: bad_text(p, "a.jsonl", "[1]\n"), "row 1 of .* is a list"),
+    "no object": (lambda p: bad_text(p, "a.jsonl", "3\n"), "row 1 of .* is a int"),
+    "a list of numbers": (lambda p: bad_text(p, "a.jsonl", "[1]\n"), "row 1 of .* is no list of labels with names"),
     "no names": (
         lambda p: bad_text(p, "a.jsonl", '{"label": "a", "labels": [{"score": 1}]}\n'),
         "row 1 .* keys score, .* one of name, label",

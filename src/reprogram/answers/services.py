@@ -8,7 +8,7 @@ from reprogram.answers.block import COLUMNS, check_columns
 from reprogram.errors import ReprogramError, short, shown
 
 #: Under which keys services list their labels, and what they call a label and its score there; case does not matter.
-LISTS = ("labels", "customLabels", "tags", "labelAnnotations", "predictions")
+LISTS = ("customLabels", "labels", "tags", "labelAnnotations", "predictions")
 NAMES = ("name", "label", "description", "class")
 SCORES = ("score", "confidence", "probability")
 #: Where the path of an image stands in the files of SpeciesNet, MegaDetector and others, if it is under no name of ours.

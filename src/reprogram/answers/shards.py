@@ -29,7 +29,7 @@ def find_shards(files: Files) -> list[Path]:
             if not inside:
                 raise ReprogramError(f"folder {str(path)!r} holds no {', '.join(READERS)} file; give a folder of shards")
         elif is_file(path):
-            if path.suffix.lower() not in READERS:
+            if path.suffix.lower() not in READERS or path.name == MANIFEST:
                 raise ReprogramError(f"file {str(path)!r} is none of {', '.join(READERS)}; rename or convert it")
             inside = [path]
         else:
