@@ -11,6 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import tiny_clip
+import written
 from reprogram.sources.load import import_torchvision
 
 
@@ -29,6 +30,7 @@ def make_desk(root, shapes):
         {"image": name, "label": name[0], "labels": [{"name": "Tabby"}]} for name in ("a1", "b1", "a2", "b2", "a3", "b3")
     ]
     (root / "answers.jsonl").write_text("\n".join(map(json.dumps, answers)))
+    write_answer_files(root)
     import_torchvision()
     import timm
 
@@ -47,6 +49,37 @@ def write_answers(path):
     place = rng.integers(0, 4, 300)
     logits = rng.normal(size=(4, 20))[place] + 1.6 * rng.normal(size=(300, 20)) + 2 * rng.normal(size=20)
     np.savez(path, logits=logits.astype(np.float32), labels=kinds[place], names=np.array([f"thing {i}" for i in range(20)]))
+
+
+def write_answer_files(root):
+    """The same twelve answers as each tool and service writes them, and tables of their labels."""
+    taxa = {
+        "fox": f"{written.UUID};mammalia;carnivora;canidae;vulpes;vulpes;red fox",
+        "elk": "94f2c05d-b817-4e63-a9d2-71c8e40b6f35;mammalia;cetartiodactyla;cervidae;cervus;canadensis;elk",
+        "blank": "3c08e5f7-1b62-4a9d-97e4-d20f6b81c53a;;;;;;blank",
+    }
+    kinds = ["fox", "elk", "blank"] * 4
+    photos, sounds = [], []
+    for place, kind in enumerate(kinds):
+        pairs = [(kind, 0.75), ("elk" if kind == "fox" else "fox", 0.125)]
+        photos.append((f"site{place % 2}/IMG_{place}.JPG", pairs))
+        sounds.append((f"dawn.wav#{3 * place}-{3 * place + 3}", pairs))
+    named = [(image, [(taxa[name], score) for name, score in pairs]) for image, pairs in photos]
+    (root / "speciesnet.json").write_text(written.speciesnet(named))
+    (root / "megadetector.json").write_text(written.megadetector(photos, images_first=True))
+    (root / "dawn.BirdNET.results.csv").write_text(written.birdnet_csv(sounds))
+    (root / "dawn.BirdNET.selection.table.txt").write_text(written.birdnet_raven(sounds))
+    (root / "vision.json").write_text(written.vision(photos))
+    (root / "pipeline.json").write_text(written.hugging_face(photos))
+    (root / "rekognition").mkdir()
+    for image, pairs in photos:
+        name = image.rpartition("/")[2].replace("JPG", "json")
+        (root / "rekognition" / name).write_text(json.dumps(written.rekognition_response(pairs)))
+    labels = ["deer" if kind == "elk" else kind for kind in kinds]
+    for file, names in (("verified.csv", photos), ("birds.csv", sounds)):
+        rows = [f"{image},{label}" for (image, _), label in zip(names, labels, strict=True)]
+        (root / file).write_text("\n".join(["image,label", *rows]))
+    (root / "in-order.csv").write_text("\n".join(["label", *labels]))
 
 
 def write_image_files(root, files):

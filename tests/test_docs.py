@@ -22,8 +22,9 @@ def desk(shapes, tmp_path_factory):
 def test_a_reader_who_follows_the_page_sees_what_it_shows(page, desk, tmp_path, monkeypatch, capsys):
     for thing in desk.iterdir():  # each page has a desk of its own
         (tmp_path / thing.name).symlink_to(thing)
-    if "```jsonl answers.jsonl" in page.read_text():
-        (tmp_path / "answers.jsonl").unlink()
+    for _, name, _ in BLOCK.findall(page.read_text()):  # a page that shows a file brings it
+        if name and (tmp_path / name).is_symlink():
+            (tmp_path / name).unlink()
     Reader(tmp_path, monkeypatch, capsys).follow(page)
 
 

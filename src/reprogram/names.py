@@ -1,5 +1,6 @@
 """Names of classes and labels: when two spellings mean one thing, and lists of them as people write them."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from reprogram.files.foreign import expanded, is_file, is_text, read_list
 
 #: The longest name of a class or label, in letters.
 LONGEST_NAME = 4096
+_TAXONOMY = 7  # parts: number, class, order, family, genus, species, common name
 _REMEDY = "write a JSON list, or one name per line, in UTF-8"
 
 
@@ -48,6 +50,30 @@ def read_names(given: str | Sequence[str], what: str) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(name, (str, int)) and not isinstance(name, bool) for name in names):
         raise ReprogramError(f"{what} {shown(given)} does not hold a JSON list of names; write one, or one name per line")
     return _checked([str(name).strip() for name in names], given, what)
+
+
+def short_names(labels: Iterable[str]) -> dict[str, str]:
+    """What each label is called where there is little room.
+
+    SpeciesNet names a species by a number and its whole taxonomy. What is shown is the common name at the end, or else genus
+    and species; a name that two of them share stays whole.
+
+    >>> lion = "ddf59264-185a-4d35-b647-2785792bdf54;mammalia;carnivora;felidae;panthera;leo;lion"
+    >>> short_names([lion, "crane"])[lion]
+    'lion'
+    """
+    names = {label: _common_name(label) for label in labels}
+    count = Counter(names.values())
+    return {label: name if count[name] == 1 else label for label, name in names.items()}
+
+
+def _common_name(label: str) -> str:
+    parts = [part.strip() for part in label.split(";")]
+    if len(parts) != _TAXONOMY or not any(parts[1:]):
+        return label
+    if not parts[-1] and parts[-3] and parts[-2]:
+        return f"{parts[-3]} {parts[-2]}"
+    return next(part for part in reversed(parts) if part)
 
 
 def first_twice(names: Iterable[str]) -> str | None:

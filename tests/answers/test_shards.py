@@ -160,7 +160,7 @@ def test_a_format_from_outside(tmp_path, monkeypatch):
 def test_the_readers_are_known_without_torch():
     code = "import sys; from reprogram.answers.registry import READERS; print(len(READERS), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["6", "False"]
+    assert done.stdout.split() == ["8", "False"]
 
 
 def test_named_columns_are_brought_to_the_order_of_the_source_labels(tmp_path):
@@ -315,7 +315,8 @@ BAD = {
         "score 'high', but a number",
     ),
     "no JSON": (lambda p: bad_text(p, "a.jsonl", '{"label": "a", "labels": []}\n{"label"\n'), "row 2 of .* is no JSON"),
-    "no object": (lambda p: bad_text(p, "a.jsonl", "[1]\n"), "row 1 of .* is a list"),
+    "no object": (lambda p: bad_text(p, "a.jsonl", "3\n"), "row 1 of .* is a int"),
+    "a list of numbers": (lambda p: bad_text(p, "a.jsonl", "[1]\n"), "row 1 of .* is no list of labels with names"),
     "no names": (
         lambda p: bad_text(p, "a.jsonl", '{"label": "a", "labels": [{"score": 1}]}\n'),
         "row 1 .* keys score, .* one of name, label",

@@ -74,7 +74,7 @@ def test_answers_of_a_service(place, monkeypatch, capsys):
     assert printed.out.splitlines() == [
         "image,label,predicted,share,by_frequency,unseen_labels",
         "x.jpg,,cat,1.0,False,1",
-        ",,cat,0.5,True,0",
+        "new.jsonl:2,,cat,0.5,True,0",
     ]
     assert "1 of them had no usable label" in printed.err
 

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from reprogram.answers.registry import register_reader as register_reader
     from reprogram.answers.shards import find_shards as find_shards
     from reprogram.answers.shards import read_blocks as read_blocks
+    from reprogram.answers.truth import LabelTable as LabelTable
     from reprogram.answers.write import write_logits as write_logits
 
 _WHERE = {
     "AnswerMapping": "reprogram.answers.mapping",
+    "LabelTable": "reprogram.answers.truth",
     "find_shards": "reprogram.answers.shards",
     "fit_files": "reprogram.answers.fit",
     "forecast_files": "reprogram.answers.forecast",

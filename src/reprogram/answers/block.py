@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +28,7 @@ BLOCK_VALUES = 2_000_000
 #: How many logits a row may have, and how many labels an answer.
 MOST_LOGITS = BLOCK_VALUES
 MOST_LABELS = 100_000
+_PER_ROW = ("labels", "top_labels", "top_scores", "images", "splits", "groups", "truths")
 _NO_NAMES = (list, tuple, dict, set, np.ndarray, np.void)
 
 
@@ -48,6 +49,9 @@ class Block:
         images: what each row's image is called, if the file tells.
         splits: the split of each row, if the file tells.
         groups: the group of each row, such as the video that its image is a frame of, if the file tells; "" for none.
+        percent: whether the scores are known to run from 0 to 100.
+        numbers: the number of each row in the file, where rows between them are left out.
+        truths: the row of a table of labels that each label comes from, −1 where that has none.
     """
 
     path: Path
@@ -62,10 +66,28 @@ class Block:
     images: list[str] | None = None
     splits: list[str] | None = None
     groups: list[str] | None = None
+    percent: bool = False
+    numbers: list[int] | None = None
+    truths: list[int] | None = None
+
+    def chosen(self, rows: Sequence[int]) -> "Block":
+        """Some of the rows."""
+        parts = {name: getattr(self, name) for name in _PER_ROW}
+        kept: dict[str, Any] = {name: None if part is None else [part[row] for row in rows] for name, part in parts.items()}
+        logits = None if self.logits is None else self.logits[np.array(rows, dtype=np.int64)]
+        return replace(self, rows=len(rows), logits=logits, numbers=[self.number(row) for row in rows], **kept)
+
+    def number(self, row: int) -> int:
+        """The number of a row of this block in the file."""
+        return self.first_row + row if self.numbers is None else self.numbers[row]
 
     def place(self, row: int) -> str:
         """Where a row of this block is, for an error message."""
-        return f"row {self.first_row + row} of {str(self.path)!r}"
+        return f"row {self.number(row)} of {str(self.path)!r}"
+
+    def image(self, row: int) -> str:
+        """What the image of a row is called; one without a name by its file and number."""
+        return (self.images[row] if self.images else "") or f"{self.path}:{self.number(row)}"
 
 
 def make_block(

@@ -14,6 +14,7 @@ from reprogram.answers.labels import LabelSets, Rows
 from reprogram.answers.mapping import AnswerMapping
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import read_blocks
+from reprogram.answers.truth import LabelTable
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.progress import Progress, Sized
 from reprogram.scores import GroupSums, Score
@@ -36,6 +37,7 @@ class Plan:
         state: the tensors of the mapping to measure, but for its statistics.
         samples: how many rows of each class it was estimated from.
         only: the one class whose rows count; None for all.
+        truth: a table of the true labels; only rows that it names count.
     """
 
     labels: LabelSets
@@ -45,6 +47,7 @@ class Plan:
     state: State | None = None
     samples: Array | None = None
     only: str | None = None
+    truth: LabelTable | None = None
 
     def make(self) -> Mapping:
         """The mapping, with nothing counted."""
@@ -149,7 +152,7 @@ def _count_shard(plan: Plan, path: Path) -> _CountedParts:
 def sided_rows(plan: Plan, path: Path) -> Iterator[tuple[Rows, Tensor, Tensor]]:
     """The rows of a shard, block after block: which of them are fitted (N,), and which are measured on (N,)."""
     start = plan.starts.get(str(path), 0)
-    for block in read_blocks(path):
+    for block in read_blocks(path, labels=plan.truth):
         kept, held = map(torch.from_numpy, plan.rule.sides(block, start))
         rows = plan.labels.rows(block, strict=plan.only is None)
         if plan.rule.grouped:

@@ -18,6 +18,7 @@ from reprogram.answers.mapping import AnswerMapping, HeldOutScore
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
+from reprogram.answers.truth import LabelTable
 from reprogram.data.group_patterns import GroupPattern
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
 from reprogram.mappings.registry import AUTO, MAPPINGS
@@ -38,6 +39,7 @@ def fit_files(
     files: Files,
     mapping: str | None = None,
     *,
+    labels: str | Path | LabelTable | None = None,
     classes: Sequence[str] | None = None,
     source_labels: Sequence[str] | None = None,
     holdout: float | None = None,
@@ -59,6 +61,8 @@ def fit_files(
         mapping: one that is estimated from statistics, such as `gaussian+` or `blm`, or `auto` for the best of them by
             leave-one-out. None is `auto` for up to `MOST_CHOSEN_FROM` rows; of more, `gaussian`, or `gaussian+` for top-K
             answers, is taken without a choice, which would read every row twice in one process.
+        labels: a table of the true labels, for files that have none: CSV with the columns `image` and `label`, and perhaps
+            `split`; see `LabelTable`. Answers that it does not name are left out.
         classes: the target classes in order; by default those in the manifest beside the shards, or all labels, sorted.
         source_labels: the source labels in order; by default those in the manifest or header, or of all answers, sorted.
         holdout: the share of rows to measure on, drawn by a hash of each row (see `HoldOutRule`); by default the rows of the
@@ -81,19 +85,20 @@ def fit_files(
     shards, tests = _without_tests(find_shards(files), [] if test is None else find_shards(test))
     settings = {name: value for name, value in settings.items() if value is not None}
     _check_arguments(mapping or AUTO, holdout, bool(tests), settings)
+    truth = None if labels is None else LabelTable.read(labels)
     if workers is not None and workers.name == "ray":  # other machines have another current folder
         shards, tests = [path.absolute() for path in shards], [path.absolute() for path in tests]
     progress = progress or Progress()
     pattern = None if group is None else GroupPattern.read(group)
     with Workers() if workers is None else nullcontext(workers) as hands:
         manifest = manifest_beside(shards) or {}
-        survey = survey_shards(shards, hands, progress, _checksums(manifest), pattern)
+        survey = survey_shards(shards, hands, progress, _checksums(manifest), pattern, truth)
         if pattern is not None and not survey.groups:
             raise ReprogramError(
                 f"--group {shown(group)} fits no name in the column image of {str(survey.path)!r} and its like; write a "
                 "pattern of the end of these names"
             )
-        labels = LabelSets.collect(
+        sets = LabelSets.collect(
             survey,
             source_labels if source_labels is not None else manifest.get("source_labels"),
             classes if classes is not None else manifest.get("classes"),
@@ -101,12 +106,12 @@ def fit_files(
             log_probabilities=bool(manifest.get("log_probabilities")),
         )
         rule = replace(_rule(holdout, survey, bool(tests), seed), grouped=bool(survey.groups), pattern=pattern)
-        notes: list[str] = []
+        notes: list[str] = [] if truth is None else [truth.note(survey.truths, survey.rows, survey.answers)]
         if mapping is None:
-            mapping = _default_mapping(survey, labels)
+            mapping = _default_mapping(survey, sets)
             if mapping != AUTO:
                 notes.append(f"{mapping} was taken for {survey.rows} rows; --mapping auto chooses by leave-one-out")
-        plan = Plan(labels, {"name": mapping, "seed": seed, **settings}, rule, survey.starts)
+        plan = Plan(sets, {"name": mapping, "seed": seed, **settings}, rule, survey.starts, truth=truth)
         if mapping == AUTO:
             # Here and not by the workers: every row is judged by its own logits under a hundred mappings, so that all logits
             # would have to be sent back, which takes as long as reading them.
@@ -123,7 +128,7 @@ def fit_files(
             notes.append(f"K = {survey.longest}, the longest answer; --top-k or --top-ratio makes it another number")
         _check_plan(plan, survey)
         counted = count_shards(plan, shards, hands, progress)
-        notes += _notes(counted, labels)
+        notes += _notes(counted, sets)
         with ignore_evidence_warnings() if rule.refits else nullcontext():
             fitted = _estimated(plan, counted.kept, torch.from_numpy(counted.samples[0]))
         held_out = None
@@ -132,6 +137,11 @@ def fit_files(
         elif tests or counted.samples[1].any():
             measured = replace(rule, kind="all") if tests else rule
             outcome = score_shards(plan.measuring(fitted, measured), tests or shards, hands, progress)
+            if not outcome.score().n:
+                raise ReprogramError(
+                    f"no answer of the test files, such as {str(tests[0])!r}, has a label in {str(labels)!r}; add labels of "
+                    "them, or leave --test out"
+                )
             held_out = HeldOutScore(outcome.score(), str(measured), outcome.by_frequency, rule.refits)
             notes += _group_notes(survey, outcome.groups if tests else {})
             hint = groups_hint(plan, shards, tests) if survey.k_source is not None and not survey.groups else None

@@ -222,12 +222,13 @@ class LabelSets:
 
     def _fractions(self, block: Block, row: int, scores: Sequence[float]) -> Sequence[float]:
         highest, lowest = max(scores, default=0.0), min(scores, default=0.0)
-        limit = 100.0 if self.percent else 1.0
+        percent = self.percent or block.percent
+        limit = 100.0 if percent else 1.0
         if lowest < 0 or highest > limit * (1 + 1e-6):
             wrong = lowest if lowest < 0 else highest
             remedy = (
                 "say so with --scores percent if they are percentages"
-                if not self.percent and lowest >= 0 and highest <= 100
+                if not percent and lowest >= 0 and highest <= 100
                 else "logits go into the column logits"
             )
             raise ReprogramError(

@@ -13,6 +13,7 @@ from reprogram.answers.block import Block, make_block
 from reprogram.answers.labels import LabelSets, Rows
 from reprogram.answers.manifest import check_shard, read_manifest
 from reprogram.answers.shards import Files, find_shards, read_blocks
+from reprogram.answers.truth import LabelTable, images_meant
 from reprogram.errors import ReprogramError
 from reprogram.mappings.artefact import check_new, load_mapping, save_mapping
 from reprogram.mappings.base import Mapping
@@ -120,12 +121,18 @@ class AnswerMapping:
         """
         return self.predict_block(_block_of(answers, len(self.labels.source_labels))).predictions
 
-    def predict_files(self, files: Files) -> Iterator[ClassifiedBlock]:
-        """Classify the rows of shards, block after block; they need no labels."""
-        for path in find_shards(files):
+    def predict_files(self, files: Files, labels: str | Path | LabelTable | None = None) -> Iterator[ClassifiedBlock]:
+        """Classify the rows of shards, block after block; they need no labels, but may get them from a table."""
+        truth, shards = None if labels is None else LabelTable.read(labels), find_shards(files)
+        meant: dict[int, str] = {}
+        if truth is not None:
+            truth.check_shards(shards)
+        for path in shards:
             manifest = read_manifest(path.parent) or {"shards": {}}
             check_shard(path, {name: facts["sha256"] for name, facts in manifest["shards"].items()})
-            for block in read_blocks(path):
+            for block in read_blocks(path, labels=truth, others=True):
+                if truth is not None:
+                    truth.meet(meant, images_meant(block))
                 yield self.predict_block(block)
 
     def predict_block(self, block: Block) -> ClassifiedBlock:

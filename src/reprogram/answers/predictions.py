@@ -88,7 +88,7 @@ def _rows(classified: ClassifiedBlock) -> Iterator[dict[str, Any]]:
     shares = said.confidence.tolist()
     for row, predicted in enumerate(said.labels):
         yield {
-            "image": block.images[row] if block.images else f"{block.path}:{block.first_row + row}",
+            "image": block.image(row),
             "label": block.labels[row] if block.labels else "",
             "predicted": predicted,
             "share": round(shares[row], 6),

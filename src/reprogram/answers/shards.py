@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from reprogram.answers.block import Block
+from reprogram.answers.manifest import MANIFEST
 from reprogram.answers.registry import READERS
+from reprogram.answers.truth import LabelTable
 from reprogram.child import tried_in_child
 from reprogram.errors import ReprogramError, shown
 from reprogram.files.foreign import expanded, is_file, is_folder, listed
@@ -27,7 +29,7 @@ def find_shards(files: Files) -> list[Path]:
             if not inside:
                 raise ReprogramError(f"folder {str(path)!r} holds no {', '.join(READERS)} file; give a folder of shards")
         elif is_file(path):
-            if path.suffix.lower() not in READERS:
+            if path.suffix.lower() not in READERS or path.name == MANIFEST:
                 raise ReprogramError(f"file {str(path)!r} is none of {', '.join(READERS)}; rename or convert it")
             inside = [path]
         else:
@@ -40,12 +42,16 @@ def find_shards(files: Files) -> list[Path]:
     return list(found)
 
 
-def read_blocks(path: Path, *, logits: bool = True) -> Iterator[Block]:
+def read_blocks(
+    path: Path, *, logits: bool = True, labels: LabelTable | None = None, others: bool = False
+) -> Iterator[Block]:
     """The rows of one shard, block after block; memory does not depend on how many there are.
 
     Args:
         path: a file of a registered format: `.npz`, `.csv`, `.tsv`, `.parquet`, `.jsonl` and others.
         logits: False leaves out the logits themselves, which is cheaper where only their number is needed.
+        labels: a table of the true labels, which replace those of the file.
+        others: whether rows that this table does not name come, too, without a label.
     """
     before = _state(path)
     if before is None:
@@ -56,7 +62,18 @@ def read_blocks(path: Path, *, logits: bool = True) -> Iterator[Block]:
     if reader.trial is not None:
         tried_in_child(reader.trial, path, "shard", "write it again")
     try:
-        yield from reader.load()(path, logits=logits)
+        blocks: Iterator[Block] = reader.load()(path, logits=logits)
+        rows = 0
+        for block in blocks:
+            rows += block.rows
+            if labels is None:
+                yield block
+                continue
+            labelled = labels.labelled(block, rows - block.rows, others=others)
+            if labelled.rows:
+                yield labelled
+        if labels is not None:
+            labels.check_count(path, rows)
     except MemoryError:
         raise ReprogramError(
             f"shard {str(path)!r} needs more memory than there is; cut it into smaller shards, or give the process more"
@@ -90,4 +107,7 @@ def _matching(pattern: Path) -> Iterator[Path]:
 
 
 def _is_shard(path: Path) -> bool:
-    return is_file(path) and path.suffix.lower() in READERS and not path.name.startswith(".")
+    suffix = path.suffix.lower()
+    if not is_file(path) or suffix not in READERS or path.name.startswith(".") or path.name == MANIFEST:
+        return False
+    return READERS[suffix].takes(path)

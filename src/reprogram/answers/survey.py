@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from reprogram.answers.holdout import named_group, row_groups, test_rows
 from reprogram.answers.manifest import check_shard
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import read_blocks
+from reprogram.answers.truth import LabelTable, images_meant
 from reprogram.data.group_patterns import GroupPattern
 from reprogram.errors import ReprogramError
 from reprogram.mappings.grouping import group_hash
@@ -31,6 +31,9 @@ class Survey:
         test_rows: how many rows name the split `test`.
         starts: the number of each shard's first row among all rows.
         groups: the groups of rows, as hashes of their names: 1 for those with rows to fit, 2 with test rows, 3 with both.
+        answers: how many rows there are, also those that a table of labels does not name.
+        example: what the image of one of them is called.
+        truths: the image that each row of a table of labels meant.
     """
 
     path: Path
@@ -44,6 +47,9 @@ class Survey:
     test_rows: int = 0
     starts: dict[str, int] = field(default_factory=dict)
     groups: dict[int, int] = field(default_factory=dict)
+    answers: int = 0
+    example: str = ""
+    truths: dict[int, str] = field(default_factory=dict)
 
     @property
     def form(self) -> str:
@@ -52,10 +58,12 @@ class Survey:
 
     def merge(self, other: "Survey") -> None:
         """Add another shard, which must hold answers of the same form."""
+        self.answers += other.answers
+        self.example = self.example or other.example
         if not other.rows:
             return
         if not self.rows:
-            self.__dict__.update(other.__dict__)
+            self.__dict__.update({**other.__dict__, "answers": self.answers, "example": self.example})
             return
         if self.form != other.form:
             raise ReprogramError(
@@ -83,6 +91,7 @@ def survey_shards(
     progress: Progress,
     checksums: Mapping[str, str] | None = None,
     pattern: GroupPattern | None = None,
+    labels: LabelTable | None = None,
 ) -> Survey:
     """Look at all shards.
 
@@ -92,23 +101,46 @@ def survey_shards(
         progress: where to show progress.
         checksums: SHA-256 of the files by name, where it is known what they should hold.
         pattern: reads groups off image names, instead of the column `group`.
+        labels: a table of the true labels; only rows that it names count.
     """
+    if labels is not None:
+        labels.check_shards(shards)
     found, starts = Survey(shards[0]), {}
-    parts = Sized(workers.map(partial(survey_shard, pattern=pattern), dict(checksums or {}), shards), len(shards))
+    shared = (dict(checksums or {}), pattern, labels)
+    parts = Sized(workers.map(_survey_shard, shared, shards), len(shards))
     for path, part in zip(shards, progress.track(parts, "looking at the shards"), strict=True):
         starts[str(path)] = found.rows
+        if labels is not None:
+            labels.meet(found.truths, part.truths.items())
+            part.truths = found.truths
         found.merge(part)
     found.starts = starts
+    if labels is not None and not found.rows and found.answers:
+        raise labels.unmatched(found.answers, found.example)
     if not found.rows:
         raise ReprogramError(f"the {len(shards)} shards from {str(shards[0])!r} on hold no row; check the files")
     return found
 
 
-def survey_shard(checksums: Mapping[str, str], path: Path, pattern: GroupPattern | None = None) -> Survey:
+def _survey_shard(shared: tuple[Mapping[str, str], GroupPattern | None, LabelTable | None], path: Path) -> Survey:
+    checksums, pattern, labels = shared
+    return survey_shard(checksums, path, pattern, labels)
+
+
+def survey_shard(
+    checksums: Mapping[str, str], path: Path, pattern: GroupPattern | None = None, labels: LabelTable | None = None
+) -> Survey:
     """Look at one shard: labels, form, vocabulary and groups, without the logits."""
     check_shard(path, checksums)
     survey = Survey(path)
-    for block in read_blocks(path, logits=False):
+    for block in read_blocks(path, logits=False, labels=labels, others=True):
+        survey.answers += block.rows
+        if labels is not None:
+            survey.example = survey.example or block.image(0)
+            labels.meet(survey.truths, images_meant(block))
+            block = block.chosen([row for row, truth in enumerate(block.truths or ()) if truth >= 0])
+            if not block.rows:
+                continue
         survey.rows += block.rows
         survey.k_source, survey.columns = block.k_source, block.columns
         for row, label in enumerate(block.labels or [""]):

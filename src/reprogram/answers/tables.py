@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from reprogram.answers.birdnet import birdnet_places, read_windows
 from reprogram.answers.block import (
     BLOCK_VALUES,
     COLUMNS,
@@ -26,6 +27,8 @@ from reprogram.files import parse_json
 from reprogram.files.foreign import LARGEST_ROW, Lines, opened_text
 
 _ROWS = 1024
+_REMEDY = "save it as CSV in UTF-8"
+_PEEKED = 4096  # letters of a header
 _NAMED = "logits:"
 _NUMBERED = "logit_"
 _LONGEST = 20  # letters of a numbered column: no row has more logits than that can number
@@ -36,13 +39,12 @@ def read_csv(path: Path, *, logits: bool = True) -> Iterator[Block]:
 
     Logits stand in columns `logit_0`, `logit_1`, ... or, with their source labels, in columns `logits:<source label>`.
     Top-K answers stand in the column `topk_labels`, and perhaps `topk_scores`, each cell a JSON list (`["a", "b"]`) or
-    parts joined by `|` (`a|b`), the best first.
+    parts joined by `|` (`a|b`), the best first. A table of BirdNET is known by its header, see `reprogram.answers.birdnet`.
     """
-    remedy = "save it as CSV in UTF-8"
     try:
-        with opened_text(path, "shard", remedy, newline="") as file:
+        with opened_text(path, "shard", _REMEDY, newline="") as file:
             lines = Lines(file, path, "shard")
-            rows = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            rows = csv.reader(lines, delimiter=_delimiter(path, lines))
             header = [name.strip() for name in next(rows, [])]
             lines.end_row()
             places = {
@@ -55,12 +57,33 @@ def read_csv(path: Path, *, logits: bool = True) -> Iterator[Block]:
             check_once(path, header, [header[place] for place in places.values()])
             logit_places, names = _logit_places(path, header)
             found = {**places, **({"logits": True} if logit_places else {})}
+            windows = None if found.keys() & {"logits", "topk_labels"} else birdnet_places(path, header)
+            if windows is not None:
+                yield from read_windows(path, rows, lines, header, windows)
+                return
             check_columns(path, found, header, also=f", {_NUMBERED}0 ... or {_NAMED}<source label> ...")
             yield from _csv_blocks(
                 path, rows, lines, header, places, logit_places if logits else [], len(logit_places), names
             )
     except csv.Error as error:
-        raise unreadable(path, error, remedy) from None
+        raise unreadable(path, error, _REMEDY) from None
+
+
+def is_birdnet(path: Path) -> bool:
+    """Whether a text file is a table of BirdNET, by its first line."""
+    with opened_text(path, "shard", _REMEDY, newline="") as file:
+        try:
+            line = file.readline(_PEEKED)
+        except UnicodeDecodeError:
+            return False
+    header = [name.strip() for name in line.split("\t" if "\t" in line else ",")]
+    return birdnet_places(path, header) is not None
+
+
+def _delimiter(path: Path, lines: Lines) -> str:
+    """A tab, where the name of the file says so or its first line has tabs and no comma."""
+    first = lines.peek()
+    return "\t" if path.suffix.lower() == ".tsv" or ("\t" in first and "," not in first) else ","
 
 
 def _logit_places(path: Path, header: Sequence[str]) -> tuple[list[int], tuple[str, ...] | None]:

@@ -18,6 +18,7 @@ from reprogram.answers.mapping import AnswerMapping
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
+from reprogram.answers.truth import LabelTable
 from reprogram.data.splits import sorted_classes
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
 from reprogram.files import sha256
@@ -135,6 +136,7 @@ def update_mapping(
     forget: Files | None = None,
     remove: Sequence[str] = (),
     samples: Files | None = None,
+    labels: str | Path | LabelTable | None = None,
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> tuple[AnswerMapping, Change]:
@@ -149,32 +151,34 @@ def update_mapping(
         forget: shards to take out.
         remove: names of classes to remove.
         samples: shards with all rows of these classes.
+        labels: a table of the true labels of all these shards, see `fit_files`.
         workers: who reads the shards; by default this process.
         progress: where to show progress.
     """
     progress = progress or Progress()
+    truth = None if labels is None else LabelTable.read(labels)
     with Workers() if workers is None else nullcontext(workers) as hands:
         surveys = {
-            name: survey_shards(find_shards(files), hands, progress)
+            name: survey_shards(find_shards(files), hands, progress, labels=truth)
             for name, files in (("add", add), ("forget", forget), ("samples", samples))
             if files is not None
         }
-        mapping, labels = saved.mapping, saved.labels
-        if "add" in surveys and not labels.sources_numbered:
+        mapping, sets = saved.mapping, saved.labels
+        if "add" in surveys and not sets.sources_numbered:
             mapping = _with_vocabulary(saved, surveys["add"])
-            labels = replace(labels, source_labels=tuple(mapping.source_labels))
+            sets = replace(sets, source_labels=tuple(mapping.source_labels))
         given = {
-            name: _shard_samples(labels, [Path(path) for path in survey.starts], survey, hands, progress)
+            name: _shard_samples(sets, [Path(path) for path in survey.starts], survey, hands, progress, truth)
             for name, survey in surveys.items()
         }
-        keep_order = labels.classes_numbered and "label_mapper" not in saved.others
+        keep_order = sets.classes_numbered and "label_mapper" not in saved.others
         change = change_mapping(mapping, remove=remove, keep_order=keep_order, earlier=saved.updates, **given)
     fresh = change.mapping
     rows = dict(zip(saved.labels.classes, saved.samples.tolist(), strict=True))
     record = change.record if saved.held_out is None else {**change.record, "held_out_before": saved.held_out.to_json()}
     updated = AnswerMapping(
         fresh,
-        replace(labels, classes=fresh.classes),
+        replace(sets, classes=fresh.classes),
         torch.tensor([rows[name] for name in fresh.classes]) if fresh.statistics is None else fresh.statistics.samples,
         notes=saved.notes,
         whole_answers=saved.whole_answers,
@@ -231,20 +235,26 @@ def _counts(mapping: Mapping) -> dict[str, int]:
 
 
 def _shard_samples(
-    labels: LabelSets, shards: Sequence[Path], survey: Survey, workers: Workers, progress: Progress
+    labels: LabelSets,
+    shards: Sequence[Path],
+    survey: Survey,
+    workers: Workers,
+    progress: Progress,
+    truth: LabelTable | None,
 ) -> Samples:
     known = labels.class_numbers
     found = [labels.classes[known[label]] if label in known else label for label in survey.labels]
 
     def count(mapping: Mapping, only: str | None) -> Statistics:
         sets = replace(labels, classes=mapping.classes)
-        plan = Plan(sets, mapping.config(), HoldOutRule("none"), survey.starts, only=only)
+        plan = Plan(sets, mapping.config(), HoldOutRule("none"), survey.starts, only=only, truth=truth)
         counted = count_shards(plan, shards, workers, progress)
         assert counted.kept is not None
         return counted.kept
 
     origin = f"shard {str(shards[0])!r}" + (f" and {len(shards) - 1} more" if len(shards) > 1 else "")
-    content = hashlib.sha256("".join(sorted(map(sha256, shards))).encode())
+    files = [*shards, *([] if truth is None else [truth.path])]
+    content = hashlib.sha256("".join(sorted(map(sha256, files))).encode())
     return Samples(origin, tuple(dict.fromkeys(found)), content.hexdigest(), count)
 
 

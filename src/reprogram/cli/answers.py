@@ -25,7 +25,7 @@ from reprogram.data.load import load_data
 from reprogram.errors import ReprogramError
 from reprogram.mappings.artefact import check_new
 from reprogram.mappings.registry import MAPPINGS
-from reprogram.names import read_names
+from reprogram.names import read_names, short_names
 from reprogram.progress import Progress, for_stream
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import build, configured_data, configured_frozen, divided_data, known_facts
@@ -55,6 +55,7 @@ def fit(command_and_settings: tuple[MapCommand, dict[str, Any]]) -> None:
         fitted = fit_files(
             shards,
             command.mapping,
+            labels=command.labels,
             classes=None if command.classes is None else read_names(command.classes, "--classes"),
             source_labels=None if command.source_labels is None else read_names(command.source_labels, "--source-labels"),
             holdout=command.holdout,
@@ -86,9 +87,9 @@ def _processes(shards: Sequence[Path], engine: str) -> int:
 
 
 def _show_labels(fitted: AnswerMapping) -> None:
-    explained = fitted.mapping.explain(3).classes
+    explained, names = fitted.mapping.explain(3).classes, short_names(fitted.labels.source_labels)
     rows = [
-        [name, str(int(count)), ", ".join(f"{label.source.split(',')[0]} {label.weight:.3g}" for label in labels)]
+        [name, str(int(count)), ", ".join(f"{names[label.source].split(',')[0]} {label.weight:.3g}" for label in labels)]
         for (name, labels), count in zip(explained.items(), fitted.samples.tolist(), strict=True)
     ]
     show_table(("class", "rows", "source labels and their weights"), rows[:_SHOWN], numbers=("rows",))
@@ -161,7 +162,7 @@ def predict(command: MapPredictCommand) -> None:
     shards = find_shards(command.files)
     fitted = AnswerMapping.load(command.mapping)
     totals = _Totals()
-    blocks = totals.counting(fitted.predict_files(shards))
+    blocks = totals.counting(fitted.predict_files(shards, command.labels))
     if out is None:
         with standard_output() as file:
             write_csv(file, blocks, printable if file.isatty() else None)

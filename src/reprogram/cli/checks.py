@@ -131,6 +131,7 @@ def check_update(command: UpdateCommand) -> UpdateCommand:
         raise ReprogramError("nothing was said that could change it; give --add, --forget or --remove")
     if command.samples is not None and command.remove is None:
         raise ReprogramError(f"--samples {command.samples} goes with --remove; name the classes to remove")
+    check_labels(command.labels)
     return command
 
 
@@ -140,6 +141,7 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
     command, settings = read(MapCommand, own), {name: value for name, value in given.items() if name not in own}
     if not command.files:
         raise ReprogramError("no shard was given; write reprogram map 'shards/*.npz', or reprogram map predict MAPPING FILE")
+    check_labels(command.labels)
     out = expanded(command.out, "--out")
     try:
         settle_folder(Path(os.path.abspath(out)))  # noqa: PTH100  # without . and .., which are no names
@@ -166,6 +168,7 @@ def check_map(given: dict[str, Any]) -> tuple[MapCommand, dict[str, Any]]:
 def check_mapping(command: MapPredictCommand) -> MapPredictCommand:
     """The mapping is there."""
     check_folder(command.mapping)
+    check_labels(command.labels)
     return command
 
 
@@ -275,6 +278,12 @@ def check_folder(path: str) -> None:
     """Raise unless this is a folder that may hold an artefact."""
     if not is_folder(expanded(path)):
         raise ReprogramError(f"{shown(path)} is not a folder; give a run folder or an artefact folder")
+
+
+def check_labels(labels: str | None) -> None:
+    """The table of labels is there, if one was named."""
+    if labels is not None and not is_file(path := expanded(labels, "--labels")):
+        raise ReprogramError(f"--labels {shown(labels)} {_no_file(path)}")
 
 
 def _exists(path: Path) -> bool:

@@ -20,7 +20,11 @@ RunFolder = Annotated[
 ]
 ShardFiles = Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
 MappingFolder = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MAPPING")]
-_FILES = "Shards of answers: .npz, .csv, .parquet or .jsonl files, folders of them, or quoted patterns."
+_FILES = (
+    "Shards of answers: .npz, .csv, .parquet or .jsonl, or files of SpeciesNet, MegaDetector, BirdNET, Rekognition, Cloud "
+    "Vision or pipelines; folders of them, or quoted patterns."
+)
+_TABLE = "CSV table of the true labels, for answers without: columns image and label, perhaps split."
 _DEVICE = "auto, cpu, cuda, mps ..."
 _WEIGHTS = "The source model's weights file, if that has moved since the run."
 
@@ -86,6 +90,7 @@ class MapCommand(Settings):
     """Estimate a label mapping from files of a model's answers, without images; `map predict` applies it to others."""
 
     files: ShardFiles = Field(description=_FILES)
+    labels: str | None = Field(None, description=_TABLE)
     mapping: str | None = Field(None, description="Label mapping, by default auto (of very many rows gaussian or gaussian+)")
     out: str = Field("mapping", description="Folder for the mapping.")
     replace: bool = Field(False, description="Replace the mapping that stands in --out.")
@@ -118,6 +123,7 @@ class MapPredictCommand(Settings):
 
     mapping: MappingFolder = Field(description="Mapping folder, or a run folder.")
     files: ShardFiles = Field(description=_FILES)
+    labels: str | None = Field(None, description=_TABLE)
     out: str | None = Field(None, description="A .csv, .jsonl or .parquet file; by default CSV on standard output.")
 
 
@@ -135,6 +141,7 @@ class UpdateCommand(Settings):
     samples: str | None = Field(
         None, description="All samples of the removed classes; gaussian and gaussian+ need them, whose covariance is shared."
     )
+    labels: str | None = Field(None, description=f"For a mapping: {_TABLE}")
     out: str | None = Field(None, description="Where the changed artefact goes; by default it replaces the old one.")
     weights: str | None = Field(None, description=_WEIGHTS)
     device: str = Field("auto", description=_DEVICE)

@@ -48,6 +48,10 @@ def update(command: UpdateCommand) -> None:
 def _change_run(
     command: UpdateCommand, folder: Path, remove: list[str], out: Path | None, progress: Progress
 ) -> tuple[Change, list[str]]:
+    if command.labels is not None:
+        raise ReprogramError(
+            f"--labels {command.labels} goes with files of answers, but {command.artefact!r} takes images; leave it out"
+        )
     change = update_run(
         folder,
         add=command.add,
@@ -68,7 +72,13 @@ def _change_mapping(
     with changing(folder, out):
         saved = AnswerMapping.load(folder)
         updated, change = update_mapping(
-            saved, add=command.add, forget=command.forget, remove=remove, samples=command.samples, progress=progress
+            saved,
+            add=command.add,
+            forget=command.forget,
+            remove=remove,
+            samples=command.samples,
+            labels=command.labels,
+            progress=progress,
         )
         updated.save(out or artefact_folder(folder), replace=out is None)
     held = saved.held_out

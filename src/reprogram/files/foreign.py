@@ -129,10 +129,16 @@ class Lines(Iterator[str]):
     def __init__(self, file: IO[str], path: Path, what: str) -> None:
         self._file, self._path, self._what = file, path, what
         self._left = LARGEST_ROW
+        self._first = ""
         self.rows = 0
 
+    def peek(self) -> str:
+        """The first line, or as much of it as a row may have, which still comes; before any other."""
+        self._first = self._file.readline(LARGEST_ROW + 1)
+        return self._first
+
     def __next__(self) -> str:
-        line = self._file.readline(self._left + 1)
+        line, self._first = self._first or self._file.readline(self._left + 1), ""
         self._left -= len(line)
         if self._left < 0:
             raise ReprogramError(

@@ -51,8 +51,8 @@ def parse_json(text: str | bytes, what: str, remedy: str, *, finite: bool = True
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8", errors="surrogateescape")
-        value = json.loads(text, parse_constant=_no_number, parse_float=_finite if finite else None)
-        _check_depth(value)
+        value = json.loads(text, parse_constant=no_number, parse_float=_finite if finite else None)
+        check_depth(value)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else first_line(error)
         raise ReprogramError(f"{what} ({reason}); {remedy}") from None
@@ -175,7 +175,8 @@ def _described(tensor: "Tensor") -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
-def _no_number(token: str) -> NoReturn:
+def no_number(token: str) -> NoReturn:
+    """Refuse NaN and Infinity."""
     raise ValueError(f"{token} is not a number that JSON knows")
 
 
@@ -186,7 +187,7 @@ def _finite(digits: str) -> float:
     return value
 
 
-def _check_depth(value: Any) -> None:
+def check_depth(value: Any) -> None:
     """Level by level, so that no depth can exhaust the stack."""
     level = [value]
     for _ in range(_DEEPEST):
