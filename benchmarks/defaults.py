@@ -266,8 +266,9 @@ def main() -> None:
                 kept[part][name] = measure(by_name[name])
                 print(part, name, json.dumps(kept[part][name]), flush=True)
             KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page(kept))
+    if set(work) <= set(kept):
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(page(kept))
 
 
 if __name__ == "__main__":

@@ -240,7 +240,7 @@ def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig
             "resume it as it was, or choose another --out"
         )
     stored["download"] = config.download  # what a folder says asks for no network; what is said now does
-    longer = {"epochs": config.epochs} if "epochs" in config.given else {}
+    longer = {"epochs": config.epochs} if config.given.get("epochs", 0) > stored["epochs"] else {}
     return FitConfig.read(stored | longer), given | longer
 
 
