@@ -31,15 +31,11 @@ TINY = {"model": "timm:test_resnet", "pretrained": False, "canvas": 32}
 
 def test_the_defaults_of_a_classifier():
     config = resolve(FitConfig(), CLASSIFIER)
-    assert (config.epochs, config.lr, config.batch_size, config.val_fraction) == (20, 0.05, 64, 0.1)
+    assert (config.epochs, config.lr, config.batch_size, config.val_fraction) == (20, 0.002, 64, 0.1)
     assert (config.program, config.mapping, config.canvas, config.augment) == ("auto", "auto", 224, "none")
     padded = resolve(FitConfig(program="padding", mapping="blm+"), CLASSIFIER)
-    assert (padded.canvas, padded.extras["image_size"], padded.augment, padded.extras["refresh"]) == (
-        224,
-        128,
-        "none",
-        "reuse",
-    )
+    assert (padded.canvas, padded.extras["image_size"], padded.augment, padded.lr) == (224, 128, "none", 0.05)
+    assert padded.extras["refresh"] == "reuse"
 
 
 def test_where_nothing_can_be_trained_nothing_is_tried():

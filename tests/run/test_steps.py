@@ -50,7 +50,10 @@ def colours(n=45, seed=0):
 def task(*, val=True, offsets=(0.0, 0.5, 1.0), **said):
     data = DataSet("colours", CLASSES, colours(), colours(30, 1), colours(30, 2) if val else None)
     frozen = Frozen(Colours(offsets), labels=CLASSES, input_size=8)
-    config = resolve(FitConfig(**{"mapping": "none", "lr": 0.1, "batch_size": 8, "epochs": 12, "cache": False, **said}), Facts(input_size=8))
+    config = resolve(
+        FitConfig(**{"mapping": "none", "lr": 0.1, "batch_size": 8, "epochs": 12, "cache": False, **said}),
+        Facts(input_size=8),
+    )
     return Prepared(config, data, build(config, frozen, data), ())
 
 
@@ -199,7 +202,9 @@ def state(folder):
 
 @pytest.mark.parametrize("said", [{}, {"lr": 1e-6}, {"program": "none"}], ids=["kept", "not kept", "none"])
 def test_a_run_that_is_stopped_anywhere_ends_as_if_it_had_not_been(tmp_path, said):
-    said = {"epochs": 5, "mapping": "auto", "offsets": (0.0, 0.1, 0.0), **said} if "program" in said else {"epochs": 5, **said}
+    said = (
+        {"epochs": 5, "mapping": "auto", "offsets": (0.0, 0.1, 0.0), **said} if "program" in said else {"epochs": 5, **said}
+    )
 
     def finish(book):
         result = carry_out(task(**said), book, Progress())

@@ -10,6 +10,9 @@ from reprogram.programs.settings import Surroundings
 from reprogram.run.config import PUBLISHED, FitConfig, tried_program
 from reprogram.sources.registry import SOURCES, find_source
 
+#: Learning rate of the program that `--program auto` tries: that of a program which begins at random drove it off at once.
+TRIAL_RATE = 0.002
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -56,7 +59,8 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     if program_name == AUTO:
         program_name = tried_program(facts.default_program)
         values["program"] = AUTO if program_name != "none" else "none"  # where nothing can be trained, nothing is tried
-        values.setdefault("augment", "none")  # the trial begins with the very images of the first answer
+        # the trial begins with the very images of the first answer, and from there in small steps
+        values = {"augment": "none", "lr": TRIAL_RATE} | values
     around = Surroundings(
         canvas=canvas,
         native_size=facts.native_size,
