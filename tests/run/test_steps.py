@@ -28,7 +28,7 @@ CLASSES = ("red", "green", "blue")
 
 
 class Colours(nn.Module):
-    """The mean of each colour, each with an offset: with offsets, one label always wins; a watermark can make up for them."""
+    """The mean of each colour and an offset: one label always wins then, and a watermark can make up for it."""
 
     def __init__(self, offsets):
         super().__init__()
@@ -164,7 +164,7 @@ def test_a_mapping_that_is_learned_is_trained_without_a_program(shapes):
     assert (result.model.program.name, len(result.records), result.steps) == ("none", 2, ())
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     pass
 
 
@@ -183,11 +183,11 @@ class Fragile(FolderBook):
         def act(*arguments, **options):
             self.left -= 1
             if self.left == 0:
-                raise Stopped
+                raise StoppedError
             found = value(*arguments, **options)
             self.left -= 1
             if self.left == 0:
-                raise Stopped
+                raise StoppedError
             return found
 
         return act
@@ -217,7 +217,7 @@ def test_a_run_that_is_stopped_anywhere_ends_as_if_it_had_not_been(tmp_path, sai
         folder = tmp_path / str(number)
         try:
             finish(Fragile(folder, number))
-        except Stopped:
+        except StoppedError:
             cut = finish(FolderBook(folder, {}))
             assert state(folder) == state(tmp_path / "whole"), number
             assert (cut.accuracy, cut.selected_epoch) == (whole.accuracy, whole.selected_epoch)

@@ -23,8 +23,8 @@ from reprogram.statistics.base import check_finite, checked_targets
 Block = tuple[Tensor, Tensor]
 Blocks = Callable[[], Iterable[Block]]
 _RESAMPLES = 1000
-#: How far another family must lead the trusted one to be chosen, and how many samples of a class that takes: by 75 candidates
-#: that are tried on few samples, one leads by chance.
+#: How far another family must lead the trusted one to be chosen, and how many samples that takes: of 75 candidates that
+#: are tried on few samples, one leads by chance.
 _MARGIN = 3.0  # standard errors of the paired difference
 _JUDGED = 5  # samples per class
 
