@@ -41,7 +41,9 @@ class FitCommand(FitConfig):
         None, description="The data, as for --data."
     )
     out: str | None = Field(
-        None, description="Run folder; by default runs/<data>-<program>-<mapping>, numbered if it exists."
+        None,
+        description="Run folder; by default runs/<data>, with the program and the mapping if they were named, numbered if "
+        "it exists.",
     )
     resume: bool = Field(
         False, description="Continue the run in --out; its settings need not be repeated. More --epochs train it longer."
@@ -265,7 +267,7 @@ def fit_fields() -> dict[str, FieldInfo]:
         _check_free(own, {*fields, *FitCommand.model_fields})
         fields |= own
     for name in ("mapping", "program"):
-        fields[name] = _with_names(FitConfig.model_fields[name], OWNERS[name], [AUTO] if name == "mapping" else [])
+        fields[name] = _with_names(FitConfig.model_fields[name], OWNERS[name], [AUTO])
     return fields
 
 
