@@ -57,7 +57,8 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     values |= config.given
     canvas, program_name = values["canvas"], values.setdefault("program", AUTO)
     if program_name == AUTO:
-        program_name = tried_program(facts.default_program)
+        alone = config.views > 1 or config.shots == 0  # what is counted otherwise is for images unchanged
+        program_name = "none" if alone else tried_program(facts.default_program)
         values["program"] = AUTO if program_name != "none" else "none"  # where nothing can be trained, nothing is tried
         # the trial begins with the very images of the first answer, and from there in small steps
         values = {"augment": "none", "lr": TRIAL_RATE} | values

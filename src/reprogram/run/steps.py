@@ -74,7 +74,8 @@ def carry_out(prepared: Prepared, book: Book, progress: Progress) -> FitResult:
     """
     config = prepared.config
     progress.say(describe_task(prepared.model, prepared.data))
-    if config.protocol == "paper" or prepared.model.mapping.learned:
+    counted_otherwise = config.views > 1 or config.shots == 0  # by several views of each image, or by none
+    if config.protocol == "paper" or prepared.model.mapping.learned or counted_otherwise:
         return _trained(prepared, book, progress)
     if config.program not in (AUTO, "none"):
         first = _first(prepared, book, progress, usable=False)
