@@ -171,7 +171,7 @@ def logits(command_and_options: tuple[LogitsCommand, dict[str, Any]]) -> None:
     files_matter()
     command, options = command_and_options
     progress = for_stream()
-    model, data, skip_bad = _asked_model(command, options, progress)
+    model, data, skip_bad = asked_model(command, options, progress)
     try:
         manifest = write_logits(
             model,
@@ -194,7 +194,7 @@ def logits(command_and_options: tuple[LogitsCommand, dict[str, Any]]) -> None:
     progress.say(f"estimate a mapping: reprogram map {pasted(command.out)}")
 
 
-def _asked_model(command: LogitsCommand, options: dict[str, Any], progress: Progress) -> tuple[Reprogrammed, DataSet, bool]:
+def asked_model(command: LogitsCommand, options: dict[str, Any], progress: Progress) -> tuple[Reprogrammed, DataSet, bool]:
     """The model, the images that it is asked about, and whether bad ones are left out."""
     if command.run is None:
         own = {name: getattr(command, name) for name in command.model_fields_set & FitConfig.model_fields.keys()}

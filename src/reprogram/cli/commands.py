@@ -162,6 +162,37 @@ class LogitsCommand(Settings):
     device: str = Field("auto", description=_DEVICE)
 
 
+class AuditCommand(Settings):
+    """Find labels that look wrong, duplicates, and classes that cannot be told apart, in images or in files of answers."""
+
+    data: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = Field(
+        [], description="Labelled images as for `reprogram fit`, or shards of answers; by default the run's data."
+    )
+    mapping: str | None = Field(None, description="Label mapping that judges; by default gaussian, or one for answers")
+    split: Literal["train", "val", "test", "all"] = Field(
+        "all", description="Which labels; those of val and test are judged by the mapping of train."
+    )
+    out: str | None = Field(None, description="A .csv, .jsonl or .parquet file for all labels, the most suspicious first.")
+    top: int = Field(20, ge=0, description="Suspicious labels, and pairs of images and classes, to show.")
+    duplicates: bool = Field(True, description="Look for images that are the same or nearly so.")
+    shards: bool = Field(False, description="DATA are shards, also where they could be taken for a table of images.")
+    classes: str | None = Field(None, description="Of shards, target classes, as for `reprogram map`.")
+    source_labels: str | None = Field(None, description="Of shards, source labels, as for `reprogram map`.")
+    scores: Literal["fraction", "percent"] = Field("fraction", description="Range of top-K scores: 0 to 1, or 0 to 100.")
+    model: str = _same("model")
+    pretrained: bool = _same("pretrained")
+    weights: str | None = _same("weights")
+    run: str | None = Field(None, description="Run folder: take its model with its trained program.")
+    data_root: str = _same("data_root")
+    download: bool = _same("download")
+    canvas: int | None = Field(None, ge=8, description="Side of the square that the model receives; by default its own.")
+    batch_size: int = Field(64, ge=1, le=2**31, description="Images per step.")
+    seed: int = Field(0, ge=0, description="Of the test split where the data bring none, and of random weights.")
+    cache: bool = _same("cache")
+    skip_bad: bool = Field(False, description="Leave out images that cannot be decoded.")
+    device: str = Field("auto", description=_DEVICE)
+
+
 class ModelsCommand(Settings):
     """List the frozen models that can be loaded; `models show NAME` describes one."""
 
@@ -229,6 +260,13 @@ def map_fields() -> dict[str, FieldInfo]:
     return fields | {"mapping": _with_names(MapCommand.model_fields["mapping"], MAPPINGS, [AUTO])}
 
 
+def audit_fields() -> dict[str, FieldInfo]:
+    """The settings of all mappings that matter without training, and the options of all model sources."""
+    fields = {**_fields_of(MAPPINGS, "mapping", lambda settings: settings.without_training()), **source_fields()}
+    _check_free(fields, set(AuditCommand.model_fields))
+    return fields | {"mapping": _with_names(AuditCommand.model_fields["mapping"], MAPPINGS, [AUTO])}
+
+
 def source_fields() -> dict[str, FieldInfo]:
     """The options of all model sources."""
     return _fields_of(OWNERS["source"], "source", lambda settings: list(settings.model_fields))
@@ -277,6 +315,9 @@ COMMANDS: dict[str, Command] = {
     "map predict": Command(MapPredictCommand, "reprogram.cli.answers:predict", check="reprogram.cli.checks:check_mapping"),
     "logits": Command(
         LogitsCommand, "reprogram.cli.answers:logits", source_fields, "reprogram.cli.checks:check_logits", open_ended=True
+    ),
+    "audit": Command(
+        AuditCommand, "reprogram.cli.audit:audit", audit_fields, "reprogram.cli.checks:check_audit", open_ended=True
     ),
     "verify": Command(VerifyCommand, "reprogram.cli.verify:verify"),
     "models": Command(ModelsCommand, "reprogram.cli.inspect:models"),

@@ -42,16 +42,21 @@ class LeftOut:
         self._scorer = _scorer_of(mapping, log_probabilities)
         self.how, self.k_target = self._scorer.how, mapping.k_target
 
-    def __call__(self, blocks: Blocks | Block, block_size: int = 2048) -> Iterator[tuple[Tensor, Tensor]]:
+    def __call__(
+        self, blocks: Blocks | Block, block_size: int = 2048, *, statistics: Statistics | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """For each block its target logits (N, k_T) float64 and its targets (N,); a class's only sample is among them.
 
         Args:
             blocks: logits (n, k_S) and targets (n,), or a function that starts a pass over such pairs; there are two passes.
             block_size: rows at a time where whole arrays are given.
+            statistics: what the mapping has counted of just these samples; where a formula needs no more, it spares the
+                first of the two passes.
         """
         start = blocks if callable(blocks) else in_blocks(*blocks, block_size)
-        for logits, targets, folds in with_folds(start(), self.k_target):
-            self._scorer.gather(logits, targets, folds)
+        if statistics is None or not self._scorer.take(statistics):
+            for logits, targets, folds in with_folds(start(), self.k_target):
+                self._scorer.gather(logits, targets, folds)
         for logits, targets, folds in with_folds(start(), self.k_target):
             (scores,) = self._scorer.scores(logits, targets, folds)
             yield scores, targets

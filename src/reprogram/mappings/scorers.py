@@ -22,7 +22,7 @@ from reprogram.mappings.gaussians import GaussianFit
 from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
 from reprogram.mappings.registry import MAPPINGS, Family
 from reprogram.statistics import moments as m
-from reprogram.statistics.base import LARGEST_LOGIT, check_finite
+from reprogram.statistics.base import LARGEST_LOGIT, Statistics, check_finite
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
 from reprogram.statistics.joint import JointStatistics, top_count
 
@@ -97,6 +97,10 @@ class Scorer(ABC):
     def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
         """Second pass: for each candidate in turn, the target logits (N, k_T) of a block of samples it does not know."""
 
+    def take(self, statistics: Statistics) -> bool:
+        """Have the first pass spared, given what a mapping has counted of all samples; False where that is not enough."""
+        return False
+
     def default(self) -> Candidate:
         """The candidate nearest to the family's own defaults, for when nothing can be judged."""
         own = MAPPINGS.read(self.family.name, {})
@@ -129,6 +133,14 @@ class BayesScorer(Scorer):
 
     def _statistics(self) -> list[JointStatistics]:
         return [JointStatistics.counts(self.k_source, self.k_target)]
+
+    @override
+    def take(self, statistics: Statistics) -> bool:
+        if self._moments is not None or [statistics.config()] != [part.config() for part in self._joint]:
+            return False
+        assert isinstance(statistics, JointStatistics)
+        self._joint = [statistics]
+        return True
 
     @override
     def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
@@ -181,6 +193,12 @@ class GaussianScorer(Scorer):
         if self.obstacle is None:
             self._statistics = GaussianStatistics(self._coordinates(), self.k_target, span=self.span)
         self._fit: GaussianFit | None = None
+
+    @override
+    def take(self, statistics: Statistics) -> bool:
+        assert isinstance(statistics, GaussianStatistics)
+        self._statistics, self._fit = statistics, None
+        return True
 
     def _coordinates(self) -> int:
         return self.k_source if self.span is None else self.span.shape[1]
