@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_COARSE, _FINE = 25, 7  # temperatures that are tried
+_COARSE, _FINE, _SHARES = 25, 9, 32  # temperatures and ε that are tried
 _ROWS = 20_000  # more say no more about two numbers
 _HALF_CHI = 1.920729  # of the likelihood within a 95 % interval
 
@@ -67,19 +67,25 @@ def fitted_certainty(scores: Tensor, labels: Tensor) -> Certainty:
     if spread <= 0 or k_target < 2:
         return Certainty(1.0, 0.0, (0.0, 1.0))
     most = (k_target - 1) / k_target  # of labels that are all drawn at random
-    shares = torch.cat([torch.zeros(1), torch.logspace(-4, 0, 48)]).double() * most
+    shares = torch.cat([torch.zeros(1), torch.logspace(-4, 0, _SHARES)]).double() * most
     coarse = spread * torch.logspace(-2, 1, _COARSE).double()
     found = _likelihoods(scores, labels, coarse, shares)
     best = int(found.amax(1).argmax())
     low, high = coarse[max(best - 1, 0)], coarse[min(best + 1, _COARSE - 1)]
     fine = torch.logspace(float(low.log10()), float(high.log10()), _FINE).double()
-    found = torch.cat([found, _likelihoods(scores, labels, fine, shares)])
-    temperature = torch.cat([coarse, fine])[int(found.amax(1).argmax())]
-    profile = found.amax(0)
-    inside = (profile >= profile.max() - _HALF_CHI).nonzero().flatten()
-    reached = float(shares[inside[0]]), float(shares[min(int(inside[-1]) + 1, len(shares) - 1)])
+    low, high = _within(shares, torch.cat([found, _likelihoods(scores, labels, fine, shares)]).amax(0))
+    shares = torch.linspace(low, high, _SHARES, dtype=torch.float64)
+    found = _likelihoods(scores, labels, fine, shares)
+    temperature, profile = fine[int(found.amax(1).argmax())], found.amax(0)
+    reached = _within(shares, profile)
     noise = _refined(_given(scores, labels, float(temperature)).exp(), float(shares[int(profile.argmax())]), k_target)
     return Certainty(float(temperature), noise, (min(reached[0], noise), max(reached[1], noise)))
+
+
+def _within(shares: Tensor, profile: Tensor) -> tuple[float, float]:
+    """The values of ε next to those whose likelihood is within the interval."""
+    inside = (profile >= profile.max() - _HALF_CHI).nonzero().flatten().tolist()
+    return float(shares[max(inside[0] - 1, 0)]), float(shares[min(inside[-1] + 1, len(shares) - 1)])
 
 
 def _refined(given: Tensor, noise: float, k_target: int) -> float:

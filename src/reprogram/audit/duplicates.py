@@ -4,20 +4,23 @@ Exact copies have the same bytes, or the same answer to the last bit. Nearly the
 the same direction from the average answer, in coordinates where the model's answers to these images vary alike.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from reprogram.audit.material import Material
 from reprogram.data.dataset import content_hash
 
-#: The cosine from which on two images count as nearly the same.
-THRESHOLD = 0.95
-_DIMENSIONS = 128
-_FLOOR = 1.0
+#: The cosine from which on two images count as nearly the same; more where so much is likely by chance.
+THRESHOLD = 0.9
+_BY_CHANCE = 0.05  # pairs of random directions that may reach it
+_DIMENSIONS = 256
+_FLOOR = 1.0  # times the mean variance, added to each: what varies little is mostly noise
 _SAMPLE = 1024  # rows that the coordinates are made of
 _AT_ONCE = 1024  # rows that are compared with as many others at once
 _LEAST_SCORED = 3  # labels with scores that make answers comparable: shorter ones are often the same by chance
@@ -93,6 +96,7 @@ def _alike(material: Material, single: Tensor, threshold: float) -> Iterator[tup
     for where, rows in material.only(single):
         assert rows.logits is not None
         points[where] = space(rows.logits)
+    threshold = max(threshold, space.least_cosine(len(places)))
     splits = material.splits[places]
     best = torch.full((2, len(places)), -2.0)  # of all others, and of those in another split
     whom = torch.full((2, len(places)), -1)
@@ -128,10 +132,12 @@ class _Space:
     Attributes:
         mean: (k_S,) the average answer.
         directions: (k_S, r) the directions in which answers vary most, each divided by how much they do.
+        dimensions: in how many of them points vary, by their participation ratio.
     """
 
     mean: Tensor
     directions: Tensor
+    dimensions: float
 
     @classmethod
     def of(cls, logits: Tensor) -> Self:
@@ -139,16 +145,27 @@ class _Space:
         mean = logits.double().mean(0)
         centred = logits.double() - mean
         values, vectors = torch.linalg.eigh(centred @ centred.T / len(logits))  # N is small, k_S may not be
-        kept = torch.arange(len(values) - 1, max(len(values) - 1 - _DIMENSIONS, -1), -1)
+        # of few samples, all but the first directions are those of single samples
+        count = min(_DIMENSIONS, max(len(values) // 4, 2))
+        kept = values.argsort(descending=True)[:count]
         kept = kept[values[kept] > values.max().clamp_min(1e-300) * 1e-9]
-        # a unit vector along each direction is centredᵀ·v / sqrt(N·λ); floor on λ: small ones are mostly noise
+        # a unit vector along a direction is centredᵀ·v / sqrt(N·λ)
         scale = (len(logits) * values[kept]).sqrt() * (values[kept] + _FLOOR * values[kept].mean()).sqrt()
-        return cls(mean.float(), (centred.T @ vectors[:, kept] / scale).float())
+        spread = values[kept] / (values[kept] + _FLOOR * values[kept].mean())
+        dimensions = float(spread.sum() ** 2 / spread.square().sum().clamp_min(1e-300))
+        return cls(mean.float(), (centred.T @ vectors[:, kept] / scale).float(), dimensions)
+
+    def least_cosine(self, rows: int) -> float:
+        """Above it, fewer than 0.05 pairs of so many random directions are expected.
+
+        Two random directions in d dimensions have a cosine above c with a probability of at most (1 − c²)^((d − 1) / 2).
+        """
+        chance = (2 * _BY_CHANCE / max(rows, 2) ** 2) ** (2 / max(self.dimensions - 1, 0.05))
+        return math.sqrt(1 - min(chance, 1.0))
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Points of length 1, (N, r)."""
-        points: Tensor = (logits.float().cpu() - self.mean) @ self.directions
-        return points / points.norm(dim=1, keepdim=True).clamp_min(1e-30)
+        return F.normalize((logits.float().cpu() - self.mean) @ self.directions, dim=1, eps=1e-30)
 
 
 def _sampled(material: Material, places: Tensor) -> Tensor:

@@ -74,10 +74,12 @@ def judge(material: Material, view: View, *, rounds: int = 2) -> Judged:
     for _, rows in material.only(train):
         view.count(statistics, rows)
     kept = train.clone()
-    with _scores(len(material), len(material.classes)) as scores:
-        certainty = _round(material, view, statistics, kept, scores)
-        for _ in range(rounds - 1):
-            aside = _to_set_aside(material, scores, certainty, kept)
+    with _scores(len(material), len(material.classes)) as scores, ignore_evidence_warnings():
+        for further in reversed(range(rounds)):
+            _leave_out(material, view, statistics, kept, scores)
+            aside = torch.zeros_like(kept)
+            if further:
+                aside = _to_set_aside(material, scores, _certainty(material, scores, kept, kept), kept)
             if not bool(aside.any()):
                 break
             gone = statistics.empty()
@@ -85,22 +87,25 @@ def judge(material: Material, view: View, *, rounds: int = 2) -> Judged:
                 view.count(gone, rows)
             statistics.subtract(gone)
             kept = kept & ~aside
-            certainty = _round(material, view, statistics, kept, scores)
+        view.mapping.estimate(statistics)
+        for where, rows in material.only(~kept):
+            scores[where] = view.scores(rows).float().cpu()
+        certainty = _certainty(material, scores, kept, torch.ones_like(kept))
         return _concluded(material, view, kept, scores, certainty)
 
 
-def _round(material: Material, view: View, statistics: Statistics, kept: Tensor, scores: Tensor) -> Certainty:
-    """Estimate the mapping of the kept rows, and score all rows by mappings that do not know them."""
-    with ignore_evidence_warnings():
-        view.mapping.estimate(statistics)
-        places = (where for where, _ in material.only(kept))
-        for found in view.left_out(lambda: (rows for _, rows in material.only(kept)), statistics):
-            scores[next(places)] = found.float().cpu()
-    for where, rows in material.only(~kept):
-        scores[where] = view.scores(rows).float().cpu()
-    known = _judgeable(material, kept).nonzero().flatten()
-    step = max(1, len(known) * scores.shape[1] // _IN_MEMORY)
-    return fitted_certainty(scores[known[::step]], material.labels[known[::step]])
+def _leave_out(material: Material, view: View, statistics: Statistics, kept: Tensor, scores: Tensor) -> None:
+    """Score the kept rows, each by the mapping of the others."""
+    places = (where for where, _ in material.only(kept))
+    for found in view.left_out(lambda: (rows for _, rows in material.only(kept)), statistics):
+        scores[next(places)] = found.float().cpu()
+
+
+def _certainty(material: Material, scores: Tensor, kept: Tensor, scored: Tensor) -> Certainty:
+    """By the rows that were scored, and whose class is known to whoever judges them."""
+    known = (scored & _judgeable(material, kept)).nonzero().flatten()
+    known = known[:: max(1, len(known) * scores.shape[1] // _IN_MEMORY)]
+    return fitted_certainty(scores[known], material.labels[known])
 
 
 def _judgeable(material: Material, kept: Tensor) -> Tensor:

@@ -100,7 +100,7 @@ class Audit:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Between how many, with 95 % confidence: by the likelihood of the share that the judged probabilities leave open."""
+        """Between how many, with 95 % confidence: by the likelihood of the share that cannot be explained otherwise."""
         low, high = self.judged.certainty.interval
         count, share = int(self.judged.judged[self.order].sum()), self.judged.certainty.noise
         scale = self.wrong / (share * count) if share * count else 1.0

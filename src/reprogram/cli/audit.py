@@ -68,7 +68,7 @@ def _found(command: AuditCommand, settings: dict[str, Any], options: dict[str, A
         raise ReprogramError(
             f"{len(command.data)} data sets were given, but images are audited one set at a time; give one of them"
         )
-    own = {name: getattr(command, name) for name in command.model_fields_set & LogitsCommand.model_fields.keys()}
+    own = {name: getattr(command, name) for name in command.model_fields_set & LogitsCommand.model_fields.keys() - {"data"}}
     asked = LogitsCommand.read({**own, "out": "-", **({"data": command.data[0]} if command.data else {})})
     model, data, skip_bad = asked_model(asked, options, progress)
     return audit_data(
