@@ -85,7 +85,7 @@ def with_errors(labels: Array, kind: str, share: float, near: Array, seed: int) 
 def ours(logits: Array, labels: Array, classes: list[str]) -> tuple[Array, float]:
     """Suspicion of each label, and how many are said to be wrong."""
     found = our_audit(logits, labels, classes)
-    return -found.judged.log_given.numpy(), found.wrong
+    return found.judged.lead.numpy(), found.wrong
 
 
 def theirs(logits: Array, labels: Array, _classes: list[str]) -> tuple[Array, float]:

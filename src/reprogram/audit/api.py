@@ -164,7 +164,9 @@ def audited(
     """The audit of rows, wherever they come from."""
     chosen = _chosen_rows(material, split)
     made, found = _mapping(material, mapping, {name: value for name, value in settings.items() if value is not None})
-    view: View = (OfLogits if material.answers is None else OfAnswers)(made, log_probabilities=material.log_probabilities)
+    kind: type[View] = OfLogits if material.answers is None else OfAnswers
+    tuned = mapping in (None, "gaussian") and settings.get("shrinkage") is None
+    view = kind(made, log_probabilities=material.log_probabilities, tuned=tuned)
     judged = judge(material, view)
     trusted = chosen & judged.judged & (judged.wrong <= 0.5)
     train = material.splits == 0
@@ -173,7 +175,7 @@ def audited(
     return Audit(
         material.classes,
         material.source_labels,
-        _described(made),
+        _described(made, tuned),
         view.how,
         material.names,
         material.splits,
@@ -241,5 +243,7 @@ def _mapping(material: Material, name: str | None, settings: dict[str, Any]) -> 
     return mapping, notes
 
 
-def _described(mapping: Mapping) -> str:
-    return f"{mapping.name} ({MAPPINGS[mapping.name].summary})"
+def _described(mapping: Mapping, tuned: bool) -> str:
+    summary = MAPPINGS[mapping.name].summary
+    shrinkage = getattr(mapping.settings, "shrinkage", None)
+    return f"{mapping.name} ({summary}{f', shrinkage {shrinkage}' if tuned and shrinkage is not None else ''})"

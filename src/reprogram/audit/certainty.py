@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 _COARSE, _FINE, _SHARES = 25, 9, 32  # temperatures and ε that are tried
-_ROWS = 20_000  # more say no more about two numbers
+_ROWS = 10_000  # more say no more about two numbers
 _HALF_CHI = 1.920729  # of the likelihood within a 95 % interval
 
 
@@ -27,11 +27,13 @@ class Certainty:
         temperature: T, by which target logits are divided.
         noise: ε, the share of labels that are wrong.
         interval: of ε, 95 %, by the profile likelihood.
+        likelihood: the mean log-likelihood of a label.
     """
 
     temperature: float
     noise: float
     interval: tuple[float, float]
+    likelihood: float = 0.0
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """Of target logits (N, k_T)."""
@@ -73,13 +75,13 @@ def fitted_certainty(scores: Tensor, labels: Tensor) -> Certainty:
     best = int(found.amax(1).argmax())
     low, high = coarse[max(best - 1, 0)], coarse[min(best + 1, _COARSE - 1)]
     fine = torch.logspace(float(low.log10()), float(high.log10()), _FINE).double()
-    low, high = _within(shares, torch.cat([found, _likelihoods(scores, labels, fine, shares)]).amax(0))
-    shares = torch.linspace(low, high, _SHARES, dtype=torch.float64)
+    bounds = _within(shares, torch.cat([found, _likelihoods(scores, labels, fine, shares)]).amax(0))
+    shares = torch.linspace(*bounds, _SHARES, dtype=torch.float64)
     found = _likelihoods(scores, labels, fine, shares)
     temperature, profile = fine[int(found.amax(1).argmax())], found.amax(0)
     reached = _within(shares, profile)
     noise = _refined(_given(scores, labels, float(temperature)).exp(), float(shares[int(profile.argmax())]), k_target)
-    return Certainty(float(temperature), noise, (min(reached[0], noise), max(reached[1], noise)))
+    return Certainty(float(temperature), noise, (min(reached[0], noise), max(reached[1], noise)), float(found.max()) / count)
 
 
 def _within(shares: Tensor, profile: Tensor) -> tuple[float, float]:

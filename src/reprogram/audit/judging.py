@@ -27,6 +27,7 @@ LEFT_OUT, BY_TRAIN, SET_ASIDE, UNJUDGED = range(4)
 _IN_MEMORY = 1 << 24  # scores; more of them lie on disk
 _MOST = 0.5  # of a class that may be set aside
 _REASONS = 3
+_TUNED_BY = 1000  # rows by which settings are chosen
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Judged:
     Attributes:
         suggested: (n,) the class that the judging mapping gives.
         sure: (n,) the calibrated probability of that class.
-        log_given: (n,) the logarithm of the calibrated probability of the given label; the less, the more suspicious.
+        lead: (n,) by how much the best other class is ahead of the given one, in log-odds; the more, the more suspicious.
+        log_given: (n,) the logarithm of the calibrated probability of the given label.
         wrong: (n,) the probability that the given label is wrong; 0 where nothing can be said.
         how: (n,) LEFT_OUT, BY_TRAIN, SET_ASIDE or UNJUDGED.
         reasons: (n, 6) source labels: three that speak for the suggested and against the given class, three that speak the
@@ -47,6 +49,7 @@ class Judged:
 
     suggested: Tensor
     sure: Tensor
+    lead: Tensor
     log_given: Tensor
     wrong: Tensor
     how: Tensor
@@ -73,13 +76,14 @@ def judge(material: Material, view: View, *, rounds: int = 2) -> Judged:
     statistics = view.mapping.new_statistics()
     for _, rows in material.only(train):
         view.count(statistics, rows)
+    view.tune(lambda: (rows for _, rows in material.only(_some(train))), statistics)
     kept = train.clone()
     with _scores(len(material), len(material.classes)) as scores, ignore_evidence_warnings():
         for further in reversed(range(rounds)):
             _leave_out(material, view, statistics, kept, scores)
             aside = torch.zeros_like(kept)
             if further:
-                aside = _to_set_aside(material, scores, _certainty(material, scores, kept, kept), kept)
+                aside = _to_set_aside(material, scores, kept)
             if not bool(aside.any()):
                 break
             gone = statistics.empty()
@@ -90,8 +94,18 @@ def judge(material: Material, view: View, *, rounds: int = 2) -> Judged:
         view.mapping.estimate(statistics)
         for where, rows in material.only(~kept):
             scores[where] = view.scores(rows).float().cpu()
-        certainty = _certainty(material, scores, kept, torch.ones_like(kept))
+        known = _judgeable(material, kept).nonzero().flatten()
+        known = known[:: max(1, len(known) * scores.shape[1] // _IN_MEMORY)]
+        certainty = fitted_certainty(scores[known], material.labels[known])
         return _concluded(material, view, kept, scores, certainty)
+
+
+def _some(mask: Tensor) -> Tensor:
+    """A mask (n,) of at most so many of the rows of another, spread evenly."""
+    places = mask.nonzero().flatten()
+    chosen = torch.zeros_like(mask)
+    chosen[places[:: -(-len(places) // _TUNED_BY) or 1]] = True
+    return chosen
 
 
 def _leave_out(material: Material, view: View, statistics: Statistics, kept: Tensor, scores: Tensor) -> None:
@@ -101,35 +115,38 @@ def _leave_out(material: Material, view: View, statistics: Statistics, kept: Ten
         scores[next(places)] = found.float().cpu()
 
 
-def _certainty(material: Material, scores: Tensor, kept: Tensor, scored: Tensor) -> Certainty:
-    """By the rows that were scored, and whose class is known to whoever judges them."""
-    known = (scored & _judgeable(material, kept)).nonzero().flatten()
-    known = known[:: max(1, len(known) * scores.shape[1] // _IN_MEMORY)]
-    return fitted_certainty(scores[known], material.labels[known])
-
-
 def _judgeable(material: Material, kept: Tensor) -> Tensor:
     """(n,) whether the judging mapping knows the row's class: some other kept row has it."""
     samples = torch.bincount(material.labels[kept], minlength=len(material.classes))
     return samples[material.labels] - kept.long() > 0
 
 
-def _to_set_aside(material: Material, scores: Tensor, certainty: Certainty, kept: Tensor) -> Tensor:
-    """(n,) the kept rows whose label is rather wrong than right; at most half of a class, and all but two of it."""
-    log_given, other = torch.zeros(len(material)), torch.zeros(len(material), dtype=torch.bool)
-    for where in torch.arange(len(material)).split(4096):
-        labels = material.labels[where]
-        log_given[where] = certainty.log_probability(scores[where], labels).float()
-        other[where] = scores[where].argmax(1) != labels
-    wrong = certainty.wrong(log_given.double(), len(material.classes))
-    candidates = kept & other & (wrong > 0.5) & _judgeable(material, kept)
+def _to_set_aside(material: Material, scores: Tensor, kept: Tensor) -> Tensor:
+    """(n,) the worse half of the kept rows that are given another label, but at most half of a class and all but two of it.
+
+    Half, because the better half are mostly hard examples, without which the classes would look simpler than they are.
+    """
+    lead = _leads(scores, material.labels).where(kept & _judgeable(material, kept), -torch.inf)
+    count = int((lead > 0).sum()) // 2
+    candidates = torch.zeros_like(kept)
+    candidates[lead.argsort(descending=True, stable=True)[:count]] = True
     aside = torch.zeros_like(kept)
     samples = torch.bincount(material.labels[kept], minlength=len(material.classes)).tolist()
     for label in material.labels[candidates].unique().tolist():
         members = (candidates & (material.labels == label)).nonzero().flatten()
         most = min(int(samples[label] * _MOST), samples[label] - 2)
-        aside[members[log_given[members].argsort()[: max(most, 0)]]] = True
+        aside[members[lead[members].argsort(descending=True, stable=True)[: max(most, 0)]]] = True
     return aside
+
+
+def _leads(scores: Tensor, labels: Tensor) -> Tensor:
+    """By how much the best other class is ahead of the given one, (n,)."""
+    lead = torch.empty(len(labels))
+    for where in torch.arange(len(labels)).split(4096):
+        part = scores[where].clone()
+        given = part.gather(1, labels[where, None])
+        lead[where] = part.scatter_(1, labels[where, None], -torch.inf).amax(1) - given.flatten()
+    return lead
 
 
 def _concluded(material: Material, view: View, kept: Tensor, scores: Tensor, certainty: Certainty) -> Judged:
@@ -146,7 +163,8 @@ def _concluded(material: Material, view: View, kept: Tensor, scores: Tensor, cer
     for where, rows in material.only((suggested != material.labels) & (how != UNJUDGED)):
         reasons[where], amounts[where] = _strongest(view, rows, suggested[where])
     wrong = certainty.wrong(log_given, len(material.classes)).masked_fill(how == UNJUDGED, 0)
-    return Judged(suggested, sure, log_given, wrong.float(), how, reasons, amounts, certainty)
+    lead = _leads(scores, material.labels) / certainty.temperature
+    return Judged(suggested, sure, lead, log_given, wrong.float(), how, reasons, amounts, certainty)
 
 
 def _strongest(view: View, rows: Rows, suggested: Tensor) -> tuple[Tensor, Tensor]:

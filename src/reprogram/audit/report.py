@@ -32,6 +32,7 @@ class Suspicion:
         split: train, val or test.
         given: its label.
         suggested: the label that a mapping gives which does not know it; None where its class has no other example.
+        lead: by how much the best other label is ahead of the given one, in log-odds: what rows are ordered by.
         wrong: the probability that the given label is wrong; None where nothing could be said.
         sure: the calibrated probability of the suggested label.
         judged: how: by leave-one-out, by the mapping of train, set aside (by the mapping without it), or not at all.
@@ -44,6 +45,7 @@ class Suspicion:
     split: str
     given: str
     suggested: str | None
+    lead: float | None
     wrong: float | None
     sure: float | None
     judged: str
@@ -132,6 +134,7 @@ class Audit:
             PARTS[int(self.splits[place])],
             self.classes[int(self.labels[place])],
             None if unjudged else self.classes[int(said.suggested[place])],
+            None if unjudged else float(said.lead[place]),
             None if unjudged else float(said.wrong[place]),
             None if unjudged else float(said.sure[place]),
             {BY_TRAIN: "mapping of train", SET_ASIDE: "set aside", UNJUDGED: "not judged"}.get(how, self.how),
@@ -193,7 +196,7 @@ class Audit:
 
 
 def ordered(judged: Judged, audited: Tensor) -> Tensor:
-    """The places of the audited rows (n,), that of the least probable label first; of what was not judged last."""
+    """The places of the audited rows (n,): those first where another label leads most, those last that were not judged."""
     places = audited.nonzero().flatten()
-    key = judged.log_given[places].masked_fill(~judged.judged[places], torch.inf)
-    return places[key.argsort(stable=True)]
+    key = judged.lead[places].masked_fill(~judged.judged[places], -torch.inf)
+    return places[key.argsort(descending=True, stable=True)]

@@ -9,11 +9,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.answers.labels import Rows
+from reprogram.audit.certainty import fitted_certainty
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.leave_one_out import bayes_without
 from reprogram.mappings.left_out import LeftOut
-from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT
+from reprogram.mappings.registry import MAPPINGS
+from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, GaussianScorer
 from reprogram.statistics.base import Statistics
+from reprogram.statistics.gaussian import GaussianStatistics
 from reprogram.statistics.joint import JointStatistics
 
 Pass = Callable[[], Iterator[Rows]]
@@ -26,6 +29,8 @@ class View(ABC):
     Args:
         mapping: whose weights are those of the statistics that were counted last.
         log_probabilities: whether logits are logarithms of probabilities.
+        tuned: whether the shrinkage of a Gaussian mapping is chosen, by the likelihood of the given labels: wrong labels
+            blur the classes, and what is best without them shrinks too little.
 
     Attributes:
         how: how rows are judged that the mapping was estimated from.
@@ -33,8 +38,12 @@ class View(ABC):
 
     how: str
 
-    def __init__(self, mapping: Mapping, *, log_probabilities: bool = False) -> None:
-        self.mapping, self.log_probabilities = mapping, log_probabilities
+    def __init__(self, mapping: Mapping, *, log_probabilities: bool = False, tuned: bool = False) -> None:
+        self.mapping, self.log_probabilities, self.tuned = mapping, log_probabilities, tuned
+
+    @abstractmethod
+    def tune(self, start: Pass, statistics: Statistics) -> None:
+        """Choose the settings that were left open, by some of the rows that the statistics are of."""
 
     @abstractmethod
     def count(self, statistics: Statistics, rows: Rows) -> None:
@@ -62,6 +71,25 @@ class OfLogits(View):
     def __init__(self, mapping: Mapping, **options: Any) -> None:
         super().__init__(mapping, **options)
         self.how = LeftOut(mapping, log_probabilities=self.log_probabilities).how
+
+    @override
+    def tune(self, start: Pass, statistics: Statistics) -> None:
+        if not self.tuned or not isinstance(statistics, GaussianStatistics):
+            return
+        mapping, family = self.mapping, MAPPINGS[self.mapping.name]
+        values = family.settings.grid()["shrinkage"]
+        grid = {"shrinkage": values, "priors": (getattr(mapping.settings, "priors", False),)}
+        scorer = GaussianScorer(family, mapping.k_source, mapping.k_target, grid, span=mapping.span)
+        scorer.take(statistics)
+        parts: list[list[Tensor]] = [[] for _ in values]
+        labels = []
+        for rows in start():
+            assert rows.logits is not None
+            labels.append(rows.targets)
+            for part, scores in zip(parts, scorer.scores(rows.logits, rows.targets, rows.targets), strict=True):
+                part.append(scores.cpu())
+        found = [fitted_certainty(torch.cat(part), torch.cat(labels)).likelihood for part in parts]
+        mapping.settings = mapping.settings.model_copy(update={"shrinkage": values[found.index(max(found))]})
 
     @override
     def count(self, statistics: Statistics, rows: Rows) -> None:
@@ -102,6 +130,10 @@ class OfAnswers(View):
         super().__init__(mapping, **options)
         self._by_formula = isinstance(mapping.statistics, JointStatistics) and mapping.name in ("blm", "blm+")
         self.how = LEAVE_ONE_OUT if self._by_formula else f"{FOLDS} folds"
+
+    @override
+    def tune(self, start: Pass, statistics: Statistics) -> None:
+        return
 
     @override
     def count(self, statistics: Statistics, rows: Rows) -> None:

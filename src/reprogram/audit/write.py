@@ -10,7 +10,7 @@ from reprogram.errors import extra_missing
 from reprogram.files import write_file
 from reprogram.text import csv_cell, csv_line, json_text
 
-COLUMNS = ("image", "split", "label", "suggested", "wrong", "sure", "judged", "for", "against", "duplicate")
+COLUMNS = ("image", "split", "label", "suggested", "lead", "wrong", "sure", "judged", "for", "against", "duplicate")
 _ROWS_AT_ONCE = 4096
 
 
@@ -43,7 +43,7 @@ def _twins(audit: Audit) -> dict[int, str]:
 
 def _csv_row(row: Suspicion, twin: str) -> str:
     texts = [row.name, row.split, row.given, row.suggested or ""]
-    numbers = ["" if value is None else f"{value:.6g}" for value in (row.wrong, row.sure)]
+    numbers = ["" if value is None else f"{value:.6g}" for value in (row.lead, row.wrong, row.sure)]
     reasons = [_listed(row.reasons_for), _listed(row.reasons_against)]
     return csv_line([*map(csv_cell, texts), *numbers, row.judged, *map(csv_cell, reasons), csv_cell(twin)])
 
@@ -62,6 +62,7 @@ def _record(row: Suspicion, twin: str) -> dict[str, Any]:
         row.split,
         row.given,
         row.suggested,
+        row.lead,
         row.wrong,
         row.sure,
         row.judged,
@@ -79,7 +80,7 @@ def _write_parquet(path: Path, audit: Audit, twins: dict[int, str]) -> None:
         raise extra_missing("pyarrow", "data", "a .parquet file") from None
     text, number = pyarrow.string(), pyarrow.float64()
     reasons = pyarrow.list_(pyarrow.struct([("source", text), ("amount", number)]))
-    kinds = [text, text, text, text, number, number, text, reasons, reasons, text]
+    kinds = [text, text, text, text, number, number, number, text, reasons, reasons, text]
     schema = pyarrow.schema(list(zip(COLUMNS, kinds, strict=True)))
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for records in _batches(audit, twins):
