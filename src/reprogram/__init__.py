@@ -6,6 +6,9 @@ from reprogram.lazy import lazy_names
 
 if TYPE_CHECKING:
     from reprogram.answers.fit import fit_files as fit_files
+    from reprogram.audit.api import audit_data as audit_data
+    from reprogram.audit.api import audit_files as audit_files
+    from reprogram.audit.api import audit_logits as audit_logits
     from reprogram.data.load import load_data as load_data
     from reprogram.errors import ReprogramError as ReprogramError
     from reprogram.mappings.base import Mapping as Mapping
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from reprogram.training.loop import fit as fit
 
 _WHERE = {
+    "audit_data": "reprogram.audit.api",
+    "audit_files": "reprogram.audit.api",
+    "audit_logits": "reprogram.audit.api",
     "BlackBox": "reprogram.sources.black_box",
     "evaluate": "reprogram.training.evaluation",
     "fit": "reprogram.training.loop",

@@ -42,6 +42,27 @@ def test_each_sample_is_scored_by_the_mapping_without_it(name, settings):
         )
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("gaussian", {}), ("blm", {}), ("blm+", {"top_k": 5}), ("blm", {"normalize": "centre"}), ("ilm", {})],
+)
+def test_what_was_counted_before_spares_a_pass_where_a_formula_needs_no_more(name, settings):
+    logits, targets = samples(2)
+    mapping = make_mapping(name, SOURCES, CLASSES, **settings)
+    passes = []
+
+    def blocks():
+        passes.append(1)
+        yield logits[:20], targets[:20]
+        yield logits[20:], targets[20:]
+
+    plain = torch.cat([scores for scores, _ in LeftOut(mapping)((logits, targets))])
+    counted = mapping.count(logits, targets)
+    spared = torch.cat([scores for scores, _ in LeftOut(mapping)(blocks, statistics=counted)])
+    torch.testing.assert_close(spared, plain)
+    assert len(passes) == (2 if name == "ilm" or settings.get("normalize") else 1)
+
+
 @pytest.mark.parametrize("name", ["flm", "ilm"])
 def test_a_family_without_a_formula_is_scored_on_folds(name):
     logits, targets = samples(1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -211,6 +212,37 @@ class ForecastCommand(Settings):
     seed: int = Field(0, ge=0, description="Of the parts that are drawn, and of random weights.")
 
 
+class AuditCommand(Settings):
+    """Find labels that look wrong, duplicates, and classes that cannot be told apart, in images or in files of answers."""
+
+    data: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = Field(
+        [], description="Labelled images as for `reprogram fit`, or shards of answers; by default the run's data."
+    )
+    mapping: str | None = Field(None, description="Label mapping that judges; by default gaussian, or one for answers")
+    split: Literal["train", "val", "test", "all"] = Field(
+        "all", description="Which labels; those of val and test are judged by the mapping of train."
+    )
+    out: str | None = Field(None, description="A .csv, .jsonl or .parquet file for all labels, the most suspicious first.")
+    top: int = Field(20, ge=0, description="Suspicious labels, and pairs of images and classes, to show.")
+    duplicates: bool = Field(True, description="Look for images that are the same or nearly so.")
+    shards: bool = Field(False, description="DATA are shards, also where they could be taken for a table of images.")
+    classes: str | None = Field(None, description="Of shards, target classes, as for `reprogram map`.")
+    source_labels: str | None = Field(None, description="Of shards, source labels, as for `reprogram map`.")
+    scores: Literal["fraction", "percent"] = Field("fraction", description="Range of top-K scores: 0 to 1, or 0 to 100.")
+    model: str = _same("model")
+    pretrained: bool = _same("pretrained")
+    weights: str | None = _same("weights")
+    run: str | None = Field(None, description="Run folder: take its model with its trained program.")
+    data_root: str = _same("data_root")
+    download: bool = _same("download")
+    canvas: int | None = Field(None, ge=8, description="Side of the square that the model receives; by default its own.")
+    batch_size: int = Field(64, ge=1, le=2**31, description="Images per step.")
+    seed: int = Field(0, ge=0, description="Of the test split where the data bring none, and of random weights.")
+    cache: bool = _same("cache")
+    skip_bad: bool = Field(False, description="Leave out images that cannot be decoded.")
+    device: str = Field("auto", description=_DEVICE)
+
+
 class ModelsCommand(Settings):
     """List the frozen models that can be loaded; `models show NAME` describes one."""
 
@@ -278,14 +310,14 @@ def map_fields() -> dict[str, FieldInfo]:
     return fields | {"mapping": _with_names(MapCommand.model_fields["mapping"], MAPPINGS, [AUTO])}
 
 
-def forecast_fields() -> dict[str, FieldInfo]:
+def judging_fields(command: type[Settings]) -> dict[str, FieldInfo]:
     """The settings of all mappings that matter without training, and the options of all model sources."""
     fields = _fields_of(MAPPINGS, "mapping", lambda settings: settings.without_training())
     own = source_fields()
     _check_free(own, set(fields))
     fields |= own
-    _check_free(fields, set(ForecastCommand.model_fields))
-    return fields | {"mapping": _with_names(ForecastCommand.model_fields["mapping"], MAPPINGS, [AUTO])}
+    _check_free(fields, set(command.model_fields))
+    return fields | {"mapping": _with_names(command.model_fields["mapping"], MAPPINGS, [AUTO])}
 
 
 def source_fields() -> dict[str, FieldInfo]:
@@ -337,10 +369,17 @@ COMMANDS: dict[str, Command] = {
     "logits": Command(
         LogitsCommand, "reprogram.cli.answers:logits", source_fields, "reprogram.cli.checks:check_logits", open_ended=True
     ),
+    "audit": Command(
+        AuditCommand,
+        "reprogram.cli.audit:audit",
+        partial(judging_fields, AuditCommand),
+        "reprogram.cli.checks:check_audit",
+        open_ended=True,
+    ),
     "forecast": Command(
         ForecastCommand,
         "reprogram.cli.forecast:forecast",
-        forecast_fields,
+        partial(judging_fields, ForecastCommand),
         "reprogram.cli.checks:check_forecast",
         open_ended=True,
     ),

@@ -16,6 +16,7 @@ from reprogram.mappings.grouping import Block, Blocks, Passes, in_blocks
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.scorers import LEAVE_ONE_GROUP_OUT, LEAVE_ONE_OUT, GaussianScorer, Scorer
 from reprogram.registry import imported
+from reprogram.statistics.base import Statistics
 
 
 class LeftOut:
@@ -39,7 +40,9 @@ class LeftOut:
         self._mapping, self._log_probabilities = mapping, log_probabilities
         self.how, self.k_target = _scorer_of(mapping, log_probabilities).how, mapping.k_target
 
-    def __call__(self, blocks: Blocks | Block, block_size: int = 2048) -> Iterator[tuple[Tensor, Tensor]]:
+    def __call__(
+        self, blocks: Blocks | Block, block_size: int = 2048, *, statistics: Statistics | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """For each block its target logits (N, k_T) float64 and its targets (N,); a class's only sample is among them.
 
         With groups, each sample is scored by the mapping without its whole group. Where a group is scattered over the
@@ -50,13 +53,17 @@ class LeftOut:
                 pass over such blocks. There are two passes, and more where large groups are scattered. `TopK` answers may
                 stand for logits: then the scores are logarithms of what `predict_answers` says.
             block_size: rows at a time where whole arrays are given.
+            statistics: what the mapping has counted of just these samples; where a formula needs no more, it spares
+                counting them again.
         """
         passes = Passes(blocks if callable(blocks) else in_blocks(blocks, block_size), self.k_target)
         scorer = _scorer_of(self._mapping, self._log_probabilities)
+        counted = statistics is not None and scorer.take(statistics)
         for number, (logits, targets, folds) in enumerate(passes.first()):
             if not number and passes.given and not scorer.knows_groups:
-                scorer = FoldScorer(self._mapping, log_probabilities=self._log_probabilities)
-            scorer.gather(logits, targets, folds)
+                scorer, counted = FoldScorer(self._mapping, log_probabilities=self._log_probabilities), False
+            if not counted:
+                scorer.gather(logits, targets, folds)
         self.how = LEAVE_ONE_GROUP_OUT if passes.groups is not None and scorer.how == LEAVE_ONE_OUT else scorer.how
         yield from passes.in_order(_scored(scorer, passes))
 
