@@ -31,7 +31,7 @@ def test_every_candidate_is_judged_once_and_the_best_comes_first():
     selection = select(drawn(), 4)
     names = [str(row.candidate) for row in selection.table]
     assert len(set(names)) == len(names)
-    assert {row.candidate.mapping for row in selection.table} == {"flm", "blm", "blm+", "gaussian"}
+    assert {row.candidate.mapping for row in selection.table} == {"flm", "blm", "blm+", "gaussian", "gaussian+"}
     scores = [row.score.accuracy for row in selection.table]
     assert scores == sorted(scores, reverse=True)
     assert selection.choice == selection.table[0].candidate
