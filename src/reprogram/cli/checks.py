@@ -287,6 +287,10 @@ def check_audit(given: dict[str, Any]) -> tuple[AuditCommand, dict[str, Any], di
         check_folder(command.run)
     else:
         check_model_name(command.model, command.weights)
+    if len(command.data) == 1 and not command.shards:
+        word = command.data[0]
+        if not is_file(expanded(word, "data")) and not any(sign in word for sign in "*?["):  # which may be shards
+            check_data_spec(word, expanded(command.data_root, "--data-root"))
     sources = {name: rest.pop(name) for name in list(rest) if name in SOURCES.setting_names()}
     options = SOURCES.read(find_source(command.model)[0].prefix, sources, spell)
     mapping = command.mapping
