@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from reprogram.errors import ReprogramError as ReprogramError
     from reprogram.mappings.base import Mapping as Mapping
     from reprogram.mappings.base import make_mapping as make_mapping
-    from reprogram.mappings.forecast import Forecast as Forecast
-    from reprogram.mappings.forecast import forecast as forecast
+    from reprogram.mappings.forecasting import Forecast as Forecast
+    from reprogram.mappings.forecasting import forecast as forecast
     from reprogram.mappings.label_mapper import LabelMapper as LabelMapper
     from reprogram.mappings.label_mapper import LabelMapperCV as LabelMapperCV
     from reprogram.programs.base import make_program as make_program
@@ -35,8 +35,8 @@ _WHERE = {
     "fit": "reprogram.training.loop",
     "fit_data": "reprogram.run.one_call",
     "fit_files": "reprogram.answers.fit",
-    "forecast": "reprogram.mappings.forecast",
-    "Forecast": "reprogram.mappings.forecast",
+    "forecast": "reprogram.mappings.forecasting",
+    "Forecast": "reprogram.mappings.forecasting",
     "Frozen": "reprogram.sources.frozen",
     "LabelMapper": "reprogram.mappings.label_mapper",
     "LabelMapperCV": "reprogram.mappings.label_mapper",

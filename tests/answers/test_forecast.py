@@ -11,7 +11,7 @@ from reprogram.answers.kinds import holds_answers
 from reprogram.answers.labels import LabelSets
 from reprogram.errors import ReprogramError
 from reprogram.mappings.base import make_mapping
-from reprogram.mappings.forecast import forecast
+from reprogram.mappings.forecasting import forecast
 
 CLASSES = ["ant", "bee", "cow"]
 

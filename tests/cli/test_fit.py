@@ -175,7 +175,7 @@ def test_auto_chooses_a_mapping_once_and_says_why(shapes, tmp_path):
     chosen = json.loads((folder / "artefact" / "artefact.json").read_text())["mapping"]
     assert chosen["name"] == selection["choice"]["mapping"]
     assert f"chosen {chosen['name']}" in done.stdout
-    assert {row["mapping"] for row in selection["table"]} == {"flm", "blm", "blm+", "gaussian"}
+    assert {row["mapping"] for row in selection["table"]} == {"flm", "blm", "blm+", "gaussian", "gaussian+"}
     again = here("fit", "--resume", "--out", folder)
     assert "chosen" not in again.stdout
     refused = here("fit", "--data", shapes, "--mapping", "auto", "--smoothing", 3, *SMALL, cwd=tmp_path, check=False)

@@ -14,7 +14,7 @@ from reprogram.mappings.bootstrap import Bootstrap
 from reprogram.mappings.gaussians import gaussian
 from reprogram.mappings.registry import MAPPINGS, register_mapping
 from reprogram.mappings.scorers import Scorer
-from reprogram.mappings.selection import _conclude, select
+from reprogram.mappings.selection import _conclude, _Judged, select
 from reprogram.mappings.settings import MappingSettings, TopKBayesSettings, tried
 from reprogram.registry import imported
 from reprogram.statistics.gaussian import GaussianStatistics
@@ -276,13 +276,16 @@ def test_another_mapping_than_the_trusted_one_is_chosen_only_where_it_is_clearly
 ):
     """Two candidates, and the samples that only the first, that both and that neither of them gets right."""
     rows = torch.tensor([[True, False]] * better + [[True, True]] * both + [[False, False]] * neither)
-    bootstrap = Bootstrap(len(rows), 2)
-    bootstrap.add(rows)
     scorers = [
         imported(MAPPINGS[name].scorer)(MAPPINGS[name], 20, k_target, {}, span=None, log_probabilities=False)
         for name in ("blm", "gaussian")
     ]
-    found = _conclude(scorers, bootstrap, ())
+    judged = _Judged.__new__(_Judged)
+    bootstrap = Bootstrap(len(rows), 2)
+    bootstrap.add(rows)
+    judged.n, judged.correct, judged.how, judged._groups = len(rows), bootstrap.totals.tolist(), "leave-one-out", None
+    judged.shares = bootstrap.sums / len(rows)
+    found = _conclude(scorers, judged, ())
     assert found.choice.mapping == chosen
     assert found.runner_up.candidate.mapping == {"blm": "gaussian", "gaussian": "blm"}[chosen]
     assert found.lead[0] == pytest.approx((1 if chosen == "blm" else -1) * better / 40)

@@ -19,7 +19,7 @@ from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
 from reprogram.errors import ReprogramError, ignore_evidence_warnings
 from reprogram.mappings.base import Mapping
-from reprogram.mappings.forecast import LEVEL, Forecast, forecast, forecast_by
+from reprogram.mappings.forecasting import LEVEL, Forecast, forecast, forecast_by
 from reprogram.mappings.learning_curve import Learner
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.spool import Spool

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from reprogram.mappings.base import make_mapping as make_mapping
     from reprogram.mappings.bayesian import bayes as bayes
     from reprogram.mappings.explain import Explanation as Explanation
-    from reprogram.mappings.forecast import Forecast as Forecast
-    from reprogram.mappings.forecast import forecast as forecast
+    from reprogram.mappings.forecasting import Forecast as Forecast
+    from reprogram.mappings.forecasting import forecast as forecast
     from reprogram.mappings.gaussians import gaussian as gaussian
     from reprogram.mappings.label_mapper import LabelMapper as LabelMapper
     from reprogram.mappings.label_mapper import LabelMapperCV as LabelMapperCV
@@ -34,8 +34,8 @@ _WHERE = {
     "Candidate": "reprogram.mappings.selection",
     "Contribution": "reprogram.mappings.predictions",
     "Explanation": "reprogram.mappings.explain",
-    "forecast": "reprogram.mappings.forecast",
-    "Forecast": "reprogram.mappings.forecast",
+    "forecast": "reprogram.mappings.forecasting",
+    "Forecast": "reprogram.mappings.forecasting",
     "gaussian": "reprogram.mappings.gaussians",
     "LabelMapper": "reprogram.mappings.label_mapper",
     "LabelMapperCV": "reprogram.mappings.label_mapper",

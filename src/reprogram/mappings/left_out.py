@@ -59,6 +59,12 @@ class LeftOut:
         passes = Passes(blocks if callable(blocks) else in_blocks(blocks, block_size), self.k_target)
         scorer = _scorer_of(self._mapping, self._log_probabilities)
         counted = statistics is not None and scorer.take(statistics)
+        if counted:
+            for part in passes.alone():
+                (scores,) = scorer.scores_of(part)
+                yield scores, part.targets
+            if not passes.given:
+                return
         for number, (logits, targets, folds) in enumerate(passes.first()):
             if not number and passes.given and not scorer.knows_groups:
                 scorer, counted = FoldScorer(self._mapping, log_probabilities=self._log_probabilities), False

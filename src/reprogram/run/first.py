@@ -13,6 +13,7 @@ from reprogram.data.decode import Decoding
 from reprogram.devices import choose_precision
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.left_out import LeftOut
+from reprogram.mappings.neighbours import MOST_FITTED, MOST_MEASURED, missing_groups, spread_places
 from reprogram.mappings.registry import AUTO
 from reprogram.mappings.scorers import Candidate
 from reprogram.mappings.selection import Blocks, Selection
@@ -44,6 +45,7 @@ class FirstAnswer:
         model: it; None where it was made in an earlier process.
         test: its test predictions; None as well, or where nobody asked for them.
         selection: how the mapping was chosen, if it was chosen now.
+        notes: what a reader of the result should know.
     """
 
     candidate: Candidate
@@ -57,6 +59,7 @@ class FirstAnswer:
     model: Reprogrammed | None = None
     test: Evaluation | None = None
     selection: Selection | None = None
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """It in one sentence."""
@@ -98,6 +101,7 @@ class FirstAnswer:
             "images_per_second": self.images_per_second,
             "origin": self.origin,
             "digest": self.digest,
+            "notes": list(self.notes),
         }
 
     @classmethod
@@ -107,7 +111,7 @@ class FirstAnswer:
         left_out = None if values["left_out"] is None else Score.from_json(values["left_out"])
         candidate = Candidate(values["mapping"], values["settings"])
         facts = (values["how"], said, values["images_per_second"], values["origin"], values["digest"])
-        return cls(candidate, values["record"], left_out, *facts)
+        return cls(candidate, values["record"], left_out, *facts, notes=tuple(values["notes"]))
 
 
 class StoredAnswer(BaseModel):
@@ -123,6 +127,7 @@ class StoredAnswer(BaseModel):
     images_per_second: float
     origin: dict[str, str]
     digest: str | None
+    notes: list[str]
 
 
 def first_answer(config: FitConfig, frozen: Frozen, data: DataSet, progress: Progress, *, test: bool) -> FirstAnswer:
@@ -155,11 +160,16 @@ def first_answer(config: FitConfig, frozen: Frozen, data: DataSet, progress: Pro
             left_out, by = _left_out(model.mapping, blocks, log_probabilities=frozen.log_probabilities)
         else:
             left_out, by = selection.table[0].score, selection.table[0].how
+        fitted = _some(blocks, len(data.train)) if test and data.train.groups is None else None
+    seen: list[Tensor] = []
+    room = MOST_MEASURED * config.batch_size // max(len(data.test), 1) + 1  # of each batch, so that all are among them
+    watches = {"val": None, "test": None if fitted is None else lambda logits: seen.append(logits[:room].float().cpu())}
     found = {
-        name: evaluate(model, split, decoding=Decoding(cache=False), what=f"testing on {name}", **how)
+        name: evaluate(model, split, decoding=Decoding(cache=False), what=f"testing on {name}", watch=watches[name], **how)
         for name, split in (("val", data.val), ("test", data.test if test else None))
         if split is not None
     }
+    hint = missing_groups(fitted, torch.cat(seen), "test images") if fitted is not None and seen else None
     accuracy = {name: found[name].accuracy if name in found else None for name in ("val", "test")}
     record = {
         "epoch": 0,
@@ -172,7 +182,8 @@ def first_answer(config: FitConfig, frozen: Frozen, data: DataSet, progress: Pro
     right = found["val"].labels == found["val"].predicted if "val" in found else None
     candidate = Candidate(plain.mapping, {}) if selection is None else selection.choice
     answer = FirstAnswer(candidate, record, left_out, by, right, round(speed, 2), origin_of(frozen, data))
-    return replace(answer, model=model, test=found.get("test"), selection=selection)
+    notes = () if hint is None else (hint,)
+    return replace(answer, model=model, test=found.get("test"), selection=selection, notes=notes)
 
 
 def origin_of(frozen: Frozen, data: DataSet) -> dict[str, str]:
@@ -206,6 +217,17 @@ def _estimate(model: Reprogrammed, blocks: Blocks) -> float | None:
         parts = logits.to(model.device), labels.to(model.device)
         statistics.update(*parts, log_probabilities=model.frozen.log_probabilities)
     return mapping.estimate(statistics)
+
+
+def _some(blocks: Blocks, count: int) -> Tensor:
+    """The logits of some of the images, evenly spread."""
+    chosen, start, parts = spread_places(count, MOST_FITTED), 0, []
+    for logits, *_ in blocks():
+        assert isinstance(logits, Tensor)
+        here = chosen[(chosen >= start) & (chosen < start + len(logits))] - start
+        parts.append(logits[here.to(logits.device)].float().cpu())
+        start += len(logits)
+    return torch.cat(parts)
 
 
 def _left_out(mapping: Mapping, blocks: Blocks, *, log_probabilities: bool) -> tuple[Score | None, str]:

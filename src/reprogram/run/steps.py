@@ -132,7 +132,7 @@ def _untrained(
     assert first.model is not None
     assert first.test is not None
     told = [{**first.step, "kept": True}, *steps]
-    return _result([first.record, *more], 0, first.model, first.test, told)
+    return replace(_result([first.record, *more], 0, first.model, first.test, told), notes=first.notes)
 
 
 def _result(records: list[dict[str, Any]], selected: int, model: Reprogrammed, test: Any, steps: Any) -> FitResult:
