@@ -18,7 +18,11 @@ from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
+from reprogram.mappings.asked import Calibration, check_calibration
+from reprogram.mappings.base import Mapping
+from reprogram.mappings.certainty import measure_certainty
 from reprogram.mappings.registry import AUTO, MAPPINGS
+from reprogram.mappings.samples import Samples
 from reprogram.mappings.selection import Selection, select
 from reprogram.progress import Progress
 from reprogram.scores import Score
@@ -40,6 +44,7 @@ def fit_files(
     seed: int = 0,
     workers: Workers | None = None,
     progress: Progress | None = None,
+    calibration: Calibration = "temperature",
     **settings: Any,
 ) -> AnswerMapping:
     """Estimate a mapping from shards of answers and measure it on rows that it has not seen.
@@ -59,6 +64,8 @@ def fit_files(
         seed: of the hash and of random mappings.
         workers: who reads the shards; by default this process. Ending them is left to the caller.
         progress: where to show progress.
+        calibration: whether to measure how sure the mapping may be, with prediction sets, for which the shards are read
+            twice more, in this process; "none" does not.
         settings: of the mapping, such as `smoothing` and `top_ratio`; see `make_mapping`. Where neither `top_k` nor
             `top_ratio` is given, all labels of top-K answers count.
 
@@ -68,6 +75,7 @@ def fit_files(
     """
     shards, tests = _without_tests(find_shards(files), [] if test is None else find_shards(test))
     settings = {name: value for name, value in settings.items() if value is not None}
+    check_calibration(calibration)
     _check_arguments(mapping, holdout, bool(tests), settings)
     if workers is not None and workers.name == "ray":  # other machines have another current folder
         shards, tests = [path.absolute() for path in shards], [path.absolute() for path in tests]
@@ -109,6 +117,9 @@ def fit_files(
     if rule.refits:
         both = None if counted.kept is None or counted.held is None else counted.kept.merge(counted.held)
         fitted = _estimated(plan, both, torch.from_numpy(counted.samples.sum(0)))
+    if calibration != "none" and fitted.samples.any():
+        progress.say("measuring how sure it may be")
+        notes += _certified(fitted.mapping, plan, shards)
     return replace(fitted, held_out=held_out, notes=tuple(notes), whole_answers=whole)
 
 
@@ -220,6 +231,20 @@ def _selected(plan: Plan, shards: Sequence[Path], survey: Survey) -> Selection:
         len(plan.labels.classes),
         log_probabilities=plan.labels.log_probabilities,
     )
+
+
+def _certified(mapping: Mapping, plan: Plan, shards: Sequence[Path]) -> tuple[str, ...]:
+    """Measure how sure a mapping may be on the rows that it was estimated from; what could not be measured."""
+
+    def start() -> Iterator[Samples]:
+        for path in shards:
+            for rows, kept, held in sided_rows(plan, path):
+                part = rows.where(kept | held if plan.rule.refits else kept)
+                if len(part):
+                    yield Samples(part.targets, part.logits, None, part.indices, part.probabilities)
+
+    with ignore_evidence_warnings():
+        return measure_certainty(mapping, start, log_probabilities=plan.labels.log_probabilities).notes
 
 
 def _kept_blocks(plan: Plan, shards: Sequence[Path]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -95,6 +95,36 @@ def gaussian_without(
     Returns:
         (N, k_T) float64 target logits, equal to those of `gaussian` on the statistics without the sample.
     """
+    rest, cross, norms, length = _forms(fit, logits, targets, shrinkage)
+    # (12): everything is measured from the mean of the others
+    step = 1 / max(rest.n - 1, 1)
+    bias = -(norms + 2 * step * cross + step**2 * length) / 2
+    scores = (1 + step) * (cross + step * length) + bias
+    average = (bias * rest.present).sum(1) / rest.present.sum(1).clamp_min(1)
+    scores = scores.where(rest.present, average[:, None])
+    return scores + log_priors(rest.with_own(fit.samples, rest.others)) if priors else scores
+
+
+def distance_without(fit: GaussianFit, logits: Tensor, targets: Tensor, shrinkage: Shrinkage = "oas") -> Tensor:
+    """How far counted samples are from the nearest class, each by the densities of all the other samples.
+
+    Args:
+        fit: as for `gaussian_without`, and so are the others.
+        logits: of some of the samples.
+        targets: their labels.
+        shrinkage: of the covariance.
+
+    Returns:
+        (N,) float64, the squared distance (x − μ'_t)ᵀΣ'⁻¹(x − μ'_t) = ℓ − 2a_t + b_t to the nearest class mean.
+    """
+    rest, cross, norms, length = _forms(fit, logits, targets, shrinkage)
+    return (length - 2 * cross + norms).masked_fill(~rest.present, torch.inf).amin(1).clamp_min(0)
+
+
+def _forms(
+    fit: GaussianFit, logits: Tensor, targets: Tensor, shrinkage: Shrinkage
+) -> "tuple[_Rest, Tensor, Tensor, Tensor]":
+    """What is left without each sample, and the forms a_t (N, k_T), b_t (N, k_T) and ℓ (N, 1) of it."""
     rest = _Rest(fit, (logits.double() - fit.mean) @ fit.basis, targets)
     scale, floor = _shrunk(rest, shrinkage)
     inverse = 1 / (scale[:, None] * fit.scatter + floor[:, None])  # (10): D⁻¹, (N, k_S)
@@ -111,14 +141,7 @@ def gaussian_without(
     norms = rest.with_own(inverse @ fit.means.square(), (inverse * rest.own_mean.square()).sum(1))  # b_t
     norms = norms + gain[:, None] * means_along.square()
     length = ((rest.sample * weighted).sum(1) + gain * sample_along**2)[:, None]  # ℓ
-
-    # (12): everything is measured from the mean of the others
-    step = 1 / max(rest.n - 1, 1)
-    bias = -(norms + 2 * step * cross + step**2 * length) / 2
-    scores = (1 + step) * (cross + step * length) + bias
-    average = (bias * rest.present).sum(1) / rest.present.sum(1).clamp_min(1)
-    scores = scores.where(rest.present, average[:, None])
-    return scores + log_priors(rest.with_own(fit.samples, rest.others)) if priors else scores
+    return rest, cross, norms, length
 
 
 class _Rest:

@@ -4,7 +4,7 @@ They are what honest probabilities, suspicious labels and forecasts are read off
 knows it, and no sample has to be set aside for that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from reprogram.errors import ReprogramError, ignore_evidence_warnings
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.registry import MAPPINGS
-from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, Scorer
+from reprogram.mappings.scorers import FOLDS, LEAVE_ONE_OUT, GaussianScorer, Scorer
 from reprogram.mappings.selection import Block, Blocks, in_blocks, with_folds
 from reprogram.registry import imported
 from reprogram.statistics.base import Statistics
@@ -30,6 +30,7 @@ class LeftOut:
 
     Attributes:
         how: by leave-one-out, or on folds.
+        counted: (k_T,) how many samples of each class were gathered.
 
     >>> from reprogram.mappings.base import make_mapping
     >>> logits, targets = torch.eye(2)[[0, 0, 1, 1]] * 4, torch.tensor([1, 1, 0, 0])
@@ -41,6 +42,7 @@ class LeftOut:
     def __init__(self, mapping: Mapping, *, log_probabilities: bool = False) -> None:
         self._scorer = _scorer_of(mapping, log_probabilities)
         self.how, self.k_target = self._scorer.how, mapping.k_target
+        self.counted = torch.zeros(mapping.k_target, dtype=torch.int64)
 
     def __call__(self, blocks: Blocks | Block, block_size: int = 2048) -> Iterator[tuple[Tensor, Tensor]]:
         """For each block its target logits (N, k_T) float64 and its targets (N,); a class's only sample is among them.
@@ -50,11 +52,36 @@ class LeftOut:
             block_size: rows at a time where whole arrays are given.
         """
         start = blocks if callable(blocks) else in_blocks(*blocks, block_size)
-        for logits, targets, folds in with_folds(start(), self.k_target):
-            self._scorer.gather(logits, targets, folds)
+        self.gather(start)
         for logits, targets, folds in with_folds(start(), self.k_target):
             (scores,) = self._scorer.scores(logits, targets, folds)
             yield scores, targets
+
+    def gather(self, start: Callable[[], Iterable[Any]], counted: Statistics | None = None) -> None:
+        """The first pass alone, for `scores` and `distances`.
+
+        Args:
+            start: starts a pass over (logits, targets).
+            counted: the statistics of these very samples, which save the pass where nothing else is needed; without weights.
+        """
+        if counted is not None and self._scorer.adopt(counted):
+            self.counted = counted.counted
+            return
+        seen = torch.zeros(self.k_target, dtype=torch.int64)
+        for logits, targets, folds in with_folds(start(), self.k_target):
+            self._scorer.gather(logits, targets, folds)
+            seen += torch.bincount(targets.cpu(), minlength=self.k_target)
+        self.counted = seen
+
+    def scores(self, samples: Any) -> Tensor:
+        """The target logits (N, k_T) of some of the samples that were gathered, by leave-one-out."""
+        (scores,) = self._scorer.scores(samples.logits, samples.targets, torch.zeros_like(samples.targets))
+        return scores
+
+    def distances(self, samples: Any) -> Tensor:
+        """How far some of the samples are from the nearest class, (N,), of the Gaussian mapping."""
+        assert isinstance(self._scorer, GaussianScorer)
+        return self._scorer.distances(samples.logits, samples.targets)
 
 
 def _scorer_of(mapping: Mapping, log_probabilities: bool) -> Scorer:

@@ -19,10 +19,10 @@ from typing_extensions import override
 from reprogram.errors import ignore_evidence_warnings
 from reprogram.mappings.assignment import one_to_one
 from reprogram.mappings.gaussians import GaussianFit
-from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
+from reprogram.mappings.leave_one_out import bayes_without, distance_without, gaussian_without, normalised_without
 from reprogram.mappings.registry import MAPPINGS, Family
 from reprogram.statistics import moments as m
-from reprogram.statistics.base import LARGEST_LOGIT, check_finite
+from reprogram.statistics.base import LARGEST_LOGIT, Statistics, check_finite
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
 from reprogram.statistics.joint import JointStatistics, top_count
 
@@ -97,6 +97,10 @@ class Scorer(ABC):
     def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
         """Second pass: for each candidate in turn, the target logits (N, k_T) of a block of samples it does not know."""
 
+    def adopt(self, statistics: Statistics) -> bool:
+        """Take what `gather` would count, where that was counted already; False where more is needed."""
+        return False
+
     def default(self) -> Candidate:
         """The candidate nearest to the family's own defaults, for when nothing can be judged."""
         own = MAPPINGS.read(self.family.name, {})
@@ -129,6 +133,13 @@ class BayesScorer(Scorer):
 
     def _statistics(self) -> list[JointStatistics]:
         return [JointStatistics.counts(self.k_source, self.k_target)]
+
+    @override
+    def adopt(self, statistics: Statistics) -> bool:
+        if self._moments is not None or len(self._joint) != 1 or not isinstance(statistics, JointStatistics):
+            return False
+        self._joint = [statistics]
+        return True
 
     @override
     def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
@@ -191,16 +202,31 @@ class GaussianScorer(Scorer):
         return f"its covariance of {self.k_source} source labels is too large" if too_many else None
 
     @override
+    def adopt(self, statistics: Statistics) -> bool:
+        assert isinstance(statistics, GaussianStatistics)
+        self._statistics = statistics
+        return True
+
+    @override
     def gather(self, logits: Tensor, targets: Tensor, folds: Tensor) -> None:
         self._statistics.to(logits.device).update(logits, targets)
 
     @override
     def scores(self, logits: Tensor, targets: Tensor, folds: Tensor) -> Iterator[Tensor]:
+        fit, inside = self._inside(logits)
+        for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
+            yield gaussian_without(fit, inside, targets, shrinkage, priors=priors)
+
+    def distances(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """How far samples are from the nearest class without them, (N,), by the first shrinkage; see `distance_without`."""
+        fit, inside = self._inside(logits)
+        return distance_without(fit, inside, targets, self._values("shrinkage")[0])
+
+    def _inside(self, logits: Tensor) -> tuple[GaussianFit, Tensor]:
+        """The densities, and logits in their coordinates."""
         self._fit = self._fit or GaussianFit.of(self._statistics)
         span = self._statistics.span
-        inside = logits.double() if span is None else logits.double() @ span
-        for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
-            yield gaussian_without(self._fit, inside, targets, shrinkage, priors=priors)
+        return self._fit, logits.double() if span is None else logits.double() @ span
 
 
 class OneToOneScorer(Scorer):

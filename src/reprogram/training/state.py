@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reprogram.data.dataset import Split
+from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
 from reprogram.data.splits import stratified_folds
 from reprogram.errors import ReprogramError
@@ -20,6 +20,7 @@ from reprogram.programs.base import Program
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.statistics.base import Statistics
+from reprogram.training.certainty import KeptLogits, certify
 from reprogram.training.checkpoint import REMEDY, fill_optimizers, part, read_checkpoint, write_checkpoint
 from reprogram.training.evaluation import Evaluation, evaluate
 from reprogram.training.result import FitResult
@@ -66,6 +67,7 @@ class FitState:
     skipped: tuple[str, ...] = ()
     selected: dict[str, Tensor] | None = None
     selected_epoch: int = 0
+    kept: KeptLogits | None = None
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -151,8 +153,8 @@ class FitState:
             self.selected = {key: tensor.detach().clone() for key, tensor in self.model.state_dict().items()}
             self.selected_epoch = len(self.records)
 
-    def finish(self, test: Split, progress: Progress) -> FitResult:
-        """Leave the model at the selected epoch, and measure it there."""
+    def finish(self, data: DataSet, progress: Progress) -> FitResult:
+        """Leave the model at the selected epoch, and measure it there: how sure it may be, and on the test images."""
         scores = [record["accuracy"]["test"] for record in self.records]
         tested = [score for score in scores if score is not None]
         validated = any(record["accuracy"]["val"] is not None for record in self.records)
@@ -164,7 +166,10 @@ class FitState:
             "best_on_test": max(tested, default=None),
         }
         seconds = sum(record["seconds"] for record in self.records)
-        outcome = self.evaluate(test, progress, "test")
+        sizes = pixel_sizes(self.model.program, self.settings.augment)
+        certify(self.model, data, sizes, self.settings, self.kept, progress)
+        self.kept = None
+        outcome = self.evaluate(data.test, progress, "test")
         return FitResult(self.model, accuracy, self.selected_epoch, self.records, outcome, seconds, self.skipped)
 
     def store(self, path: Path, origin: dict[str, Any]) -> None:
