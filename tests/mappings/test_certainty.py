@@ -78,6 +78,9 @@ def test_top_k_answers_are_left_out_one_by_one_too():
     assert torch.equal(honest.probabilities.argmax(1), raw.indices)
     torch.testing.assert_close(honest.probabilities.sum(1), torch.ones(40).double())
     assert len(honest.sets) == 40
+    nothing = mapping.predict_answers(torch.full((1, 3), -1), torch.zeros(1, 3), coverage=0.5)
+    assert sorted(nothing.sets[0]) == CLASSES
+    torch.testing.assert_close(nothing.probabilities[0], mapping.statistics.samples.double() / 40)
     with pytest.raises(ReprogramError, match="only mapping 'gaussian' has the densities"):
         mapping.predict_answers(indices, scores, unlike=0.01)
     with pytest.raises(ReprogramError, match="with logits, but the prediction sets of this mapping were measured on top-K"):

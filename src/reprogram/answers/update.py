@@ -264,6 +264,7 @@ def _with_vocabulary(saved: AnswerMapping, survey: Survey) -> Mapping:
     fresh.statistics.load_state_dict(
         {name: rearranged(part, kept, 0) if part.ndim == 2 else part for name, part in statistics.state_dict().items()}
     )
+    fresh.certainty = None if mapping.certainty is None else mapping.certainty.aged()
     return fresh
 
 

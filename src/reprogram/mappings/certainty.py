@@ -294,6 +294,7 @@ def with_more(mapping: Mapping, said: Predictions, asked: Asked, **given: Tensor
                 f"measured on {kinds[0]}; give those, or fit it to {kinds[1]}"
             )
         found = certainty.sets.p_values(mapping, samples, per_class=asked.per_class, strict=asked.strict)
+        found[said.guessed] = 1.0  # an answer that says nothing rules nothing out
         said = replace(said, sets=sets_of(found, asked.coverage, mapping.classes))
     if asked.unlike is not None:
         if not has_densities(mapping) or samples.logits is None:
