@@ -23,15 +23,16 @@ class KeptLogits:
     """Logits of images, kept on disk until the end of a fit, so that their number does not matter."""
 
     def __init__(self, n: int) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="reprogram-")
         self._n, self._done, self._kept = n, 0, np.empty((0, 0), dtype=np.float32)
         self._labels: list[Tensor] = []
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
         """Take in the next images."""
         if not self._done:
-            path, shape = Path(self._folder.name) / "logits", (self._n, logits.shape[1])
-            self._kept = np.memmap(path, dtype=np.float32, mode="w+", shape=shape)
+            # the file loses its name at once, and its place on disk with the last reference to the array
+            with tempfile.TemporaryDirectory(prefix="reprogram-", ignore_cleanup_errors=True) as folder:
+                path, shape = Path(folder) / "logits", (self._n, logits.shape[1])
+                self._kept = np.memmap(path, dtype=np.float32, mode="w+", shape=shape)
         self._kept[self._done : self._done + len(logits)] = logits.float().cpu().numpy()
         self._done += len(logits)
         self._labels.append(labels.cpu())
