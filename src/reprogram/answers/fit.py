@@ -118,7 +118,6 @@ def fit_files(
         both = None if counted.kept is None or counted.held is None else counted.kept.merge(counted.held)
         fitted = _estimated(plan, both, torch.from_numpy(counted.samples.sum(0)))
     if calibration != "none" and fitted.samples.any():
-        progress.say("measuring how sure it may be")
         notes += _certified(fitted.mapping, plan, shards)
     return replace(fitted, held_out=held_out, notes=tuple(notes), whole_answers=whole)
 
