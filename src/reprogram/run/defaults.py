@@ -49,6 +49,7 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     values: dict[str, Any] = {"program": facts.default_program, "canvas": facts.input_size}
     if as_published:
         values |= {"epochs": 200, "lr": 0.01, "val_fraction": 0.0, "batch_size": facts.published_batch or 256}
+        values["calibration"] = "none"
         values |= facts.paper_training
     values |= config.given
     canvas = values["canvas"]
