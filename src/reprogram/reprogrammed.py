@@ -13,9 +13,11 @@ from reprogram.files import fitting
 from reprogram.files.reading import AGAIN, check_schema
 from reprogram.images.batches import batches_of
 from reprogram.mappings.artefact import artefact_folder, described_mapping, read_artefact, write_artefact
+from reprogram.mappings.asked import Asked
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.explain import Explanation, TextEncoder
 from reprogram.mappings.predictions import Predictions
+from reprogram.mappings.stored_certainty import read_certainty, without_certainty
 from reprogram.programs.base import Program, make_program
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
@@ -112,18 +114,21 @@ class Reprogrammed(nn.Module):
             ) from None
 
     @torch.no_grad()
-    def predict(self, images: Any, *, evidence: int = 3, batch_size: int = 64) -> Predictions:
+    def predict(self, images: Any, *, evidence: int = 3, batch_size: int = 64, **asked: Any) -> Predictions:
         """Classify images and say why.
 
         Args:
             images: a path, a PIL image, an array, a tensor, the bytes of a file, an open file, or any number of those.
             evidence: how many source labels to name for each image.
             batch_size: how many images go through the model at once.
+            asked: `coverage=0.9` for prediction sets, `unlike=0.01` for "none of these", `calibration="none"` for the plain
+                softmax, and more: see `reprogram.mappings.asked.Asked`.
         """
+        Asked.read(asked)
         batches = batches_of(images, self.program.image_size, self.program.interpolation, batch_size)
         if isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4:
             self.accelerate(len(images))
-        parts = (self.mapping.predict(self.source_logits(batch).float(), evidence=evidence) for batch in batches)
+        parts = (self.mapping.predict(self.source_logits(batch).float(), evidence=evidence, **asked) for batch in batches)
         return Predictions.together(parts, len(self.classes))
 
     def explain(self, count: int = 3, *, encoder: TextEncoder | None = None) -> Explanation:
@@ -187,7 +192,8 @@ class Reprogrammed(nn.Module):
         # the model's own labels: for a model of texts they know more than their spelling
         mapping = described_mapping({**content, "source_labels": frozen.labels}, frozen.span)
         model = cls(_described_program(content["program"], tensors, path), frozen, mapping)
-        model.load_state_dict(fitting(tensors, model.state_dict(), f"artefact {str(path)!r}"))
+        model.load_state_dict(fitting(without_certainty(tensors), model.state_dict(), f"artefact {str(path)!r}"))
+        read_certainty(content, tensors, mapping, path)
         return model
 
 

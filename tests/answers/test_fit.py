@@ -257,12 +257,18 @@ def test_top_k_answers_are_counted_and_classified_as_documented(answers):
     torch.testing.assert_close(saved.mapping.statistics.matrix, torch.tensor(expected, dtype=torch.float64))
     assert saved.notes == ("1 answers lack scores and were weighed by rank",)
     omega = saved.mapping.weights.double()
-    found = saved.predict([[("Fur", 0.5), ("Tabby", 0.25), ("Sofa", 0.9)], ["Collar", "Fur"], ["Sofa"], []])
+    given = [[("Fur", 0.5), ("Tabby", 0.25), ("Sofa", 0.9)], ["Collar", "Fur"], ["Sofa"], []]
+    found = saved.predict(given, calibration="none")
     scores = [0.5 * omega[1] + 0.25 * omega[3], first * omega[0] + second * omega[1]]
     for row, score in enumerate(scores):
         torch.testing.assert_close(found.probabilities[row], score / score.sum())
     assert found.labels == ["cat", "dog", "dog", "dog"]  # the last two by frequency: three dogs, two cats
     assert found.guessed.tolist() == [False, False, True, True]
+    honest = saved.predict(given)
+    assert honest.labels == found.labels
+    assert torch.equal(honest.probabilities[2:], found.probabilities[2:])
+    assert bool((honest.probabilities[:2] > 0).all())
+    assert fit_files(answers, "blm+", holdout=0, top_k=2, calibration="none").mapping.certainty is None
     block = make_block(Path("new"), 1, 2, {"topk_labels": [["Fur", "Sofa"], ["Fur"]]})
     assert saved.predict_block(block).unseen.tolist() == [1, 0]
 

@@ -73,10 +73,20 @@ def test_answers_of_a_service(place, monkeypatch, capsys):
     printed = capsys.readouterr()
     assert printed.out.splitlines() == [
         "image,label,predicted,share,by_frequency,unseen_labels",
-        "x.jpg,,cat,1.0,False,1",
+        "x.jpg,,cat,0.999543,False,1",
         "new.jsonl:2,,cat,0.5,True,0",
     ]
     assert "1 of them had no usable label" in printed.err
+    assert main(["map", "predict", "pets", "new.jsonl", "--calibration", "none", "--coverage", "0.9"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [
+        "image,label,predicted,share,by_frequency,unseen_labels,set",
+        "x.jpg,,cat,1.0,False,1,cat",
+        ",,cat,0.5,True,0,cat|dog",
+    ]
+    assert "prediction sets for 90.0 %: 1.50 classes on average" in printed.err
+    assert main(["map", "predict", "pets", "new.jsonl", "--unlike", "0.01"]) == 2
+    assert "only mapping 'gaussian'" in capsys.readouterr().err
 
 
 def test_an_existing_mapping_is_not_replaced_unless_told(place, monkeypatch, capsys):

@@ -268,7 +268,7 @@ def test_unfitted_and_unknown():
 
 def test_parameters_are_the_settings_of_all_mappings():
     settings = {name for family in MAPPINGS.values() for name in family.settings.without_training()}
-    own = {"method", "source_labels", "max_iter", "learning_rate", "random_state"}
+    own = {"method", "source_labels", "calibration", "prediction_sets", "max_iter", "learning_rate", "random_state"}
     assert set(inspect.signature(LabelMapper).parameters) == own | settings
     assert set(LabelMapper().get_params()) == own | settings
     assert {"smoothing", "top_ratio", "top_k", "normalize", "shrinkage", "priors", "optimal"} <= settings

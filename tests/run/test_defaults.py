@@ -57,6 +57,8 @@ def test_the_paper_s_protocol(published, batch):
     config = resolve(FitConfig(protocol="paper"), Facts(224, native_size=500, published_batch=published))
     assert (config.epochs, config.lr, config.batch_size, config.val_fraction) == (200, 0.01, batch, 0)
     assert (config.optimizer, config.schedule) == ("adam", "multistep")
+    assert config.calibration == "none"
+    assert resolve(FitConfig(), Facts(224)).calibration == "temperature"
 
 
 def test_only_two_sets_of_the_paper_have_batches_of_64():

@@ -12,6 +12,7 @@ from reprogram import Frozen, ReprogramError, evaluate, fit
 from reprogram.data.dataset import ArraySplit, DataSet
 from reprogram.data.splits import stratified_folds
 from reprogram.mappings.bayesian import bayes
+from reprogram.mappings.certainty import measure_certainty
 from reprogram.programs.base import NoProgram
 from reprogram.programs.padding import Padding
 from reprogram.programs.watermark import Watermark
@@ -70,9 +71,37 @@ def test_samples_through_the_frozen_model(mapping, refresh, gradient_free_passes
     data, epochs = small_data(n=60), 4
     frozen = small_frozen(kind=CountingFrozen)
     fit(build(mapping, frozen, refresh=refresh), data, epochs=epochs, batch_size=16)
-    evaluations = (len(data.val) + len(data.test)) * epochs + len(data.test)
+    evaluations = (len(data.val) + len(data.test)) * epochs + len(data.test) + len(data.val)  # the last: how sure it may be
     assert frozen.seen["training"] == 60 * epochs
     assert frozen.seen["other"] - evaluations == 60 * gradient_free_passes
+
+
+def test_a_fit_says_how_sure_its_model_may_be():
+    """By validation images where something was trained, else by the training images, each left out, without a pass more."""
+    data = small_data(n=60)
+    model = build("blm")
+    result = fit(model, data, epochs=2, batch_size=16)
+    assert model.mapping.certainty.how == "validation images"
+    assert model.mapping.certainty.n == len(data.val)
+    assert result.test.honest != result.test.raw
+    frozen = small_frozen(kind=CountingFrozen)
+    plain = build("gaussian", frozen, NoProgram(24))
+    fit(plain, data, batch_size=16)
+    assert plain.mapping.certainty.how == "leave-one-out"
+    assert plain.mapping.certainty.n == 60
+    assert frozen.seen["other"] == 60 + len(data.val) + 2 * len(data.test)
+    logits = plain.source_logits(data.train.pixels(plain.program.image_size))
+    assert measure_certainty(plain.mapping, (logits.detach(), data.train.labels)).temperature == pytest.approx(
+        plain.mapping.certainty.temperature
+    )
+    found = evaluate(plain, data.test, coverage=0.8)
+    said = plain.predict(data.test.pixels(plain.program.image_size), coverage=0.8)
+    names = [data.classes[label] for label in data.test.labels.tolist()]
+    assert found.covered.tolist() == [name in each for name, each in zip(names, said.sets, strict=True)]
+    assert found.set_sizes.tolist() == [len(each) for each in said.sets]
+    torch.testing.assert_close(found.confidence, said.confidence)
+    fit(plain, data, batch_size=16, calibration="none")
+    assert plain.mapping.certainty is None
 
 
 def test_reuse_takes_the_outputs_of_the_epoch_just_trained():

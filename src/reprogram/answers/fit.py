@@ -21,6 +21,9 @@ from reprogram.answers.survey import Survey, survey_shards
 from reprogram.answers.truth import LabelTable
 from reprogram.data.group_patterns import GroupPattern
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
+from reprogram.mappings.asked import Calibration, check_calibration
+from reprogram.mappings.base import Mapping
+from reprogram.mappings.certainty import measure_certainty
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.selection import Block, Selection, select
 from reprogram.progress import Progress
@@ -49,6 +52,7 @@ def fit_files(
     group: str | None = None,
     workers: Workers | None = None,
     progress: Progress | None = None,
+    calibration: Calibration = "temperature",
     **settings: Any,
 ) -> AnswerMapping:
     """Estimate a mapping from shards of answers and measure it on rows that it has not seen.
@@ -75,6 +79,8 @@ def fit_files(
             together.
         workers: who reads the shards; by default this process. Ending them is left to the caller.
         progress: where to show progress.
+        calibration: whether to measure how sure the mapping may be, with prediction sets, for which the shards are read
+            twice more, in this process; "none" does not.
         settings: of the mapping, such as `smoothing` and `top_ratio`; see `make_mapping`. Where neither `top_k` nor
             `top_ratio` is given, all labels of top-K answers count.
 
@@ -84,6 +90,7 @@ def fit_files(
     """
     shards, tests = _without_tests(find_shards(files), [] if test is None else find_shards(test))
     settings = {name: value for name, value in settings.items() if value is not None}
+    check_calibration(calibration)
     _check_arguments(mapping or AUTO, holdout, bool(tests), settings)
     truth = None if labels is None else LabelTable.read(labels)
     if workers is not None and workers.name == "ray":  # other machines have another current folder
@@ -149,6 +156,8 @@ def fit_files(
     if rule.refits:
         both = None if counted.kept is None or counted.held is None else counted.kept.merge(counted.held)
         fitted = _estimated(plan, both, torch.from_numpy(counted.samples.sum(0)))
+    if calibration != "none" and fitted.samples.any():
+        notes += _certified(fitted.mapping, plan, shards)
     return replace(fitted, held_out=held_out, notes=tuple(notes), whole_answers=whole)
 
 
@@ -276,11 +285,21 @@ def _selected(plan: Plan, shards: Sequence[Path]) -> Selection:
     )
 
 
-def _kept_blocks(plan: Plan, shards: Sequence[Path]) -> Iterator[Block]:
-    """Logits or answers, targets and perhaps groups of all rows that are fitted."""
+def _certified(mapping: Mapping, plan: Plan, shards: Sequence[Path]) -> tuple[str, ...]:
+    """Measure how sure a mapping may be on the rows that it was estimated from; what could not be measured."""
+    with ignore_evidence_warnings():
+        return measure_certainty(
+            mapping,
+            lambda: _kept_blocks(plan, shards, held_out=plan.rule.refits),
+            log_probabilities=plan.labels.log_probabilities,
+        ).notes
+
+
+def _kept_blocks(plan: Plan, shards: Sequence[Path], *, held_out: bool = False) -> Iterator[Block]:
+    """Logits or answers, targets and perhaps groups of all rows that are fitted, and perhaps of those that are held out."""
     for path in shards:
-        for rows, kept, _ in sided_rows(plan, path):
-            part = rows.where(kept)
+        for rows, kept, held in sided_rows(plan, path):
+            part = rows.where(kept | held if held_out else kept)
             if not len(part):
                 continue
             others = (part.targets, *(() if part.groups is None else (part.groups,)))

@@ -107,8 +107,10 @@ class AnswerMapping:
                 "take them from it"
             )
 
-    def predict(self, answers: Answers) -> Predictions:
+    def predict(self, answers: Answers, **asked: Any) -> Predictions:
         """Classify logits (N, k_S), or N top-K answers, each a list of labels or of (label, score) pairs.
+
+        `calibration`, `coverage`, `per_class`, `strict` and `unlike` may be asked for, see `reprogram.mappings.asked.Asked`.
 
         >>> from reprogram.mappings.base import make_mapping
         >>> labels = LabelSets(("Tabby", "Beagle", "Kennel"), ("cat", "dog"))
@@ -119,10 +121,15 @@ class AnswerMapping:
         >>> saved.predict([[("Tabby", 0.9), ("Kennel", 0.1)], ["Beagle"], ["Sofa"]]).labels
         ['cat', 'dog', 'dog']
         """
-        return self.predict_block(_block_of(answers, len(self.labels.source_labels))).predictions
+        return self.predict_block(_block_of(answers, len(self.labels.source_labels)), **asked).predictions
 
-    def predict_files(self, files: Files, labels: str | Path | LabelTable | None = None) -> Iterator[ClassifiedBlock]:
-        """Classify the rows of shards, block after block; they need no labels, but may get them from a table."""
+    def predict_files(
+        self, files: Files, labels: str | Path | LabelTable | None = None, **asked: Any
+    ) -> Iterator[ClassifiedBlock]:
+        """Classify the rows of shards, block after block; they need no labels, but may get them from a table.
+
+        For `asked` see `predict`.
+        """
         truth, shards = None if labels is None else LabelTable.read(labels), find_shards(files)
         meant: dict[int, str] = {}
         if truth is not None:
@@ -133,21 +140,21 @@ class AnswerMapping:
             for block in read_blocks(path, labels=truth, others=True):
                 if truth is not None:
                     truth.meet(meant, images_meant(block))
-                yield self.predict_block(block)
+                yield self.predict_block(block, **asked)
 
-    def predict_block(self, block: Block) -> ClassifiedBlock:
+    def predict_block(self, block: Block, **asked: Any) -> ClassifiedBlock:
         """Classify the rows of a block."""
         rows = self.labels.rows(block, strict=False)
-        return ClassifiedBlock(block, self.predict_rows(rows), rows.targets, rows.unseen, rows.shared)
+        return ClassifiedBlock(block, self.predict_rows(rows, **asked), rows.targets, rows.unseen, rows.shared)
 
-    def predict_rows(self, rows: Rows) -> Predictions:
+    def predict_rows(self, rows: Rows, **asked: Any) -> Predictions:
         """Classify rows: by the softmax of the target logits or, for top-K answers, as `Mapping.predict_answers` does."""
         if rows.logits is not None:
-            return self.mapping.predict(rows.logits, precise=True)
+            return self.mapping.predict(rows.logits, precise=True, **asked)
         assert rows.indices is not None
         assert rows.probabilities is not None
         frequencies = self.samples if bool(self.samples.any()) else None
-        return self.mapping.predict_answers(rows.indices, rows.probabilities, frequencies)
+        return self.mapping.predict_answers(rows.indices, rows.probabilities, frequencies, **asked)
 
     def save(self, folder: str | Path, *, replace: bool = False) -> None:
         """Write the artefact: `artefact.json`, `artefact.safetensors` (ω and its statistics) and `labels.csv`.

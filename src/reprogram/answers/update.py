@@ -272,6 +272,7 @@ def _with_vocabulary(saved: AnswerMapping, survey: Survey) -> Mapping:
     fresh = make_mapping(source_labels=source_labels, classes=mapping.classes, **config)
     assert fresh.statistics is not None
     fresh.statistics.load_state_dict(counted.state_dict())
+    fresh.certainty = None if mapping.certainty is None else mapping.certainty.aged()
     return fresh
 
 

@@ -17,13 +17,14 @@ from reprogram.answers.shards import find_shards
 from reprogram.answers.write import write_logits
 from reprogram.cli.commands import LogitsCommand, MapCommand, MapPredictCommand
 from reprogram.cli.outside import files_matter, standard_output
-from reprogram.cli.text import pasted, show, show_table
-from reprogram.cli.use import load_model
+from reprogram.cli.text import pasted, percent, show, show_table
+from reprogram.cli.use import asked_of, load_model
 from reprogram.data.dataset import DataSet
 from reprogram.data.decode import Decoding
 from reprogram.data.load import load_data
 from reprogram.errors import ReprogramError
 from reprogram.mappings.artefact import check_new
+from reprogram.mappings.asked import Asked
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.names import read_names, short_names
 from reprogram.progress import Progress, for_stream
@@ -65,6 +66,7 @@ def fit(command_and_settings: tuple[MapCommand, dict[str, Any]]) -> None:
             group=command.group,
             workers=workers,
             progress=progress,
+            calibration=command.calibration,
             **settings,
         )
     fitted.save(out, replace=command.replace)
@@ -77,6 +79,8 @@ def fit(command_and_settings: tuple[MapCommand, dict[str, Any]]) -> None:
     for note in fitted.notes:
         progress.say(f"note: {note}")
     _show_held_out(fitted, progress.say)
+    if mapping.certainty is not None:
+        progress.say(str(mapping.certainty))
     progress.say(f"mapping folder {command.out}")
     progress.say(f"classify others: reprogram map predict {pasted(command.out)} FILE")
 
@@ -114,6 +118,7 @@ def _show_held_out(fitted: AnswerMapping, say: Callable[[str], None]) -> None:
 class _Totals:
     """What is said about all predictions together."""
 
+    classes: tuple[str, ...]
     rows: int = 0
     by_frequency: int = 0
     unseen: int = 0
@@ -121,6 +126,9 @@ class _Totals:
     correct: int = 0
     labelled: int = 0
     measured: Measured = field(default_factory=Measured)
+    covered: int = 0
+    sizes: int = 0
+    unlike: int = 0
     strange: Counter[str] = field(default_factory=Counter)
 
     def counting(self, blocks: Iterable[ClassifiedBlock]) -> Iterator[ClassifiedBlock]:
@@ -135,6 +143,10 @@ class _Totals:
             self.correct += int((said.indices[known] == block.targets[known]).sum())
             if block.block.groups is not None:
                 self._by_group(block, known.tolist())
+            for names, target in zip(said.sets or (), block.targets.tolist(), strict=False):
+                self.sizes += len(names)
+                self.covered += target >= 0 and self.classes[target] in names
+            self.unlike += 0 if said.unlike is None else int(said.unlike.sum())
             labels = zip(block.block.labels or (), known.tolist(), strict=False)
             self.strange.update(label for label, is_class in labels if label and not is_class)
             yield block
@@ -161,14 +173,15 @@ def predict(command: MapPredictCommand) -> None:
         raise ReprogramError("no shard was given; write reprogram map predict MAPPING FILE [FILE ...]")
     shards = find_shards(command.files)
     fitted = AnswerMapping.load(command.mapping)
-    totals = _Totals()
-    blocks = totals.counting(fitted.predict_files(shards, command.labels))
+    totals, asked = _Totals(fitted.mapping.classes), asked_of(command)
+    wanted = Asked.read(asked)
+    blocks = totals.counting(fitted.predict_files(shards, command.labels, **asked))
     if out is None:
         with standard_output() as file:
-            write_csv(file, blocks, printable if file.isatty() else None)
+            write_csv(file, blocks, printable if file.isatty() else None, wanted)
     else:
         files_matter()
-        write_predictions(out, blocks)
+        write_predictions(out, blocks, wanted)
     say = for_stream().say if out is not None else lambda line: print(printable(line), file=sys.stderr)
     say(f"{totals.rows} rows classified" + (f" into {command.out}" if command.out else ""))
     if totals.by_frequency:
@@ -183,6 +196,11 @@ def predict(command: MapPredictCommand) -> None:
         say(f"{totals.strange.total()} rows have a label that is no class of the mapping: {named}{more}")
     if totals.labelled:
         say(f"accuracy on the rows with a known label: {totals.score()}")
+    if wanted.coverage is not None and totals.rows:
+        told = f"; {Score(totals.covered, totals.labelled)} of the known labels are inside" if totals.labelled else ""
+        say(f"prediction sets for {percent(wanted.coverage)}: {totals.sizes / totals.rows:.2f} classes on average{told}")
+    if wanted.unlike is not None:
+        say(f"{totals.unlike} rows are unlike all training rows (none_of_these)")
 
 
 def logits(command_and_options: tuple[LogitsCommand, dict[str, Any]]) -> None:

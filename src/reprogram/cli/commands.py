@@ -10,6 +10,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from reprogram.errors import ReprogramError
+from reprogram.mappings.asked import Asked, Calibration
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.registry import SettingsRegistry
 from reprogram.run.config import OWNERS, FitConfig
@@ -33,6 +34,11 @@ _WEIGHTS = "The source model's weights file, if that has moved since the run."
 def _same(name: str) -> Any:
     """A flag that `fit` has, too."""
     return FitConfig.model_fields[name]
+
+
+def _asked(name: str) -> Any:
+    """A flag about what is said beside the class."""
+    return Asked.model_fields[name]
 
 
 class FitCommand(FitConfig):
@@ -75,6 +81,10 @@ class EvaluateCommand(Settings):
     skip_bad: bool = Field(False, description="Leave out images that cannot be decoded; by default as the run did.")
     batch_size: int = Field(64, ge=1, le=2**31, description="Images per step.")
     device: str = Field("auto", description=_DEVICE)
+    calibration: Calibration = _asked("calibration")
+    coverage: float | None = _asked("coverage")
+    per_class: bool = _asked("per_class")
+    strict: bool = _asked("strict")
 
 
 class PredictCommand(Settings):
@@ -87,6 +97,11 @@ class PredictCommand(Settings):
     weights: str | None = Field(None, description=_WEIGHTS)
     batch_size: int = Field(64, ge=1, le=2**31, description="Images per step.")
     device: str = Field("auto", description=_DEVICE)
+    calibration: Calibration = _asked("calibration")
+    coverage: float | None = _asked("coverage")
+    per_class: bool = _asked("per_class")
+    strict: bool = _asked("strict")
+    unlike: float | None = _asked("unlike")
 
 
 class MapCommand(Settings):
@@ -119,6 +134,9 @@ class MapCommand(Settings):
     processes: int | None = Field(
         None, ge=1, description="Local processes, or cores of an own Ray; by default by the amount."
     )
+    calibration: Calibration = Field(
+        "temperature", description="Measure how sure the mapping may be, by leaving each row out, or none."
+    )
 
 
 class MapPredictCommand(Settings):
@@ -128,6 +146,11 @@ class MapPredictCommand(Settings):
     files: ShardFiles = Field(description=_FILES)
     labels: str | None = Field(None, description=_TABLE)
     out: str | None = Field(None, description="A .csv, .jsonl or .parquet file; by default CSV on standard output.")
+    calibration: Calibration = _asked("calibration")
+    coverage: float | None = _asked("coverage")
+    per_class: bool = _asked("per_class")
+    strict: bool = _asked("strict")
+    unlike: float | None = _asked("unlike")
 
 
 class UpdateCommand(Settings):

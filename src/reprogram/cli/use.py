@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,14 +16,18 @@ from reprogram.data.load import load_data
 from reprogram.data.registry import absolute_spec
 from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError
+from reprogram.mappings.asked import Asked
 from reprogram.mappings.predictions import Predictions
 from reprogram.progress import for_stream
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import configured_data, divided_data
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import seen_images, stored_config
+from reprogram.scores import Score
+from reprogram.settings import Settings
 from reprogram.text import json_text
 from reprogram.threads import granted_cpus
+from reprogram.training.evaluation import Evaluation
 from reprogram.training.evaluation import evaluate as evaluate_split
 
 
@@ -47,6 +52,7 @@ def evaluate(command: EvaluateCommand) -> None:
         precision="fp32" if config is None else config.precision,
         decoding=Decoding(cache=command.cache, skip_bad=skip_bad, processes=granted_cpus()),
         progress=progress,
+        **asked_of(command),
     )
     rows = [
         [label, str(s.n), str(s.correct), percent(s.accuracy if s.n else None)]
@@ -54,7 +60,8 @@ def evaluate(command: EvaluateCommand) -> None:
     ]
     show_table(("class", "images", "correct", "accuracy"), rows, numbers=("images", "correct", "accuracy"))
     progress.say(f"accuracy on {name}: {evaluation.score}")
-    progress.say(f"expected calibration error: {evaluation.calibration_error():.3f}")
+    for line in _reliability_lines(evaluation, command):
+        progress.say(line)
     for text in evaluation.skipped[:5]:
         progress.say(f"note: skipped: {text}")
     if trained_on := split.count_among(seen):
@@ -62,6 +69,24 @@ def evaluate(command: EvaluateCommand) -> None:
             f"note: {trained_on} of {len(split)} images were used in training or to select the epoch, so this accuracy is "
             "not that of new images"
         )
+
+
+def asked_of(command: Settings) -> dict[str, Any]:
+    """What a command asks for beside the class."""
+    return {name: getattr(command, name) for name in Asked.model_fields if hasattr(command, name)}
+
+
+def _reliability_lines(evaluation: Evaluation, command: EvaluateCommand) -> Iterator[str]:
+    """How far the probabilities can be believed, and how often the prediction sets hold the truth."""
+    yield f"expected calibration error: {evaluation.calibration_error():.3f}"
+    raw, honest = evaluation.raw, evaluation.honest
+    if raw is not None and honest is not None:
+        changes = "" if raw == honest else f" (plain softmax: {raw})"
+        yield f"probabilities: {honest}{changes}"
+    if evaluation.covered is not None and evaluation.set_sizes is not None:
+        score = Score(int(evaluation.covered.sum()), len(evaluation.covered))
+        size = float(evaluation.set_sizes.double().mean()) if score.n else 0.0
+        yield f"prediction sets for {percent(command.coverage)}: {score} hold the class; {size:.2f} classes on average"
 
 
 def _split_to_measure(command: EvaluateCommand, model: Reprogrammed, config: FitConfig | None) -> tuple[str, Split]:
@@ -111,7 +136,8 @@ def predict(command: PredictCommand) -> None:
     """Classify image files."""
     model = load_model(command.run, command.device, command.weights)
     images = [Path(image).expanduser() for image in command.images]
-    predictions = model.predict(images, evidence=command.evidence, batch_size=command.batch_size)
+    asked = asked_of(command)
+    predictions = model.predict(images, evidence=command.evidence, batch_size=command.batch_size, **asked)
     lines = _json_lines if command.format == "json" else _text_lines
     for line in lines(command.images, predictions):
         show(line)
@@ -119,17 +145,35 @@ def predict(command: PredictCommand) -> None:
 
 def _text_lines(images: Sequence[str], predictions: Predictions) -> Iterator[str]:
     columns = (predictions.labels, predictions.confidence.tolist(), predictions.evidence)
+    more = _more_texts(predictions)
     for image, label, share, reasons in zip(images, *columns, strict=True):
-        yield f"{image}: {label} ({percent(share)})"
+        yield f"{image}: {label} ({percent(share)}){next(more)}"
         yield from (f"    {reason.weight:.3f} x {reason.logit:+.2f}  {reason.source}" for reason in reasons)
+
+
+def _more_texts(predictions: Predictions) -> Iterator[str]:
+    """For each image what is said about it besides: its set, and whether it is none of the classes."""
+    for row in range(len(predictions)):
+        text = ""
+        if predictions.sets is not None:
+            text += f"; one of: {', '.join(predictions.sets[row]) or 'no class fits'}"
+        if predictions.typicality is not None and predictions.unlike is not None:
+            strange = "none of these, " if bool(predictions.unlike[row]) else ""
+            text += f"; {strange}p = {float(predictions.typicality[row]):.3g}"
+        yield text
 
 
 def _json_lines(images: Sequence[str], predictions: Predictions) -> Iterator[str]:
     ascii_only = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
     columns = (predictions.labels, predictions.confidence.tolist(), predictions.evidence)
-    for image, label, share, reasons in zip(images, *columns, strict=True):
+    for row, (image, label, share, reasons) in enumerate(zip(images, *columns, strict=True)):
         evidence = [
             {"source": one.source, "weight": one.weight, "logit": one.logit, "contribution": one.product} for one in reasons
         ]
         content = {"image": image, "label": label, "probability": share, "evidence": evidence}
+        if predictions.sets is not None:
+            content["set"] = list(predictions.sets[row])
+        if predictions.typicality is not None and predictions.unlike is not None:
+            content["p_typical"] = float(predictions.typicality[row])
+            content["none_of_these"] = bool(predictions.unlike[row])
         yield json_text(content, ascii_only=ascii_only)

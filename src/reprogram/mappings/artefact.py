@@ -31,6 +31,7 @@ from reprogram.files import (
 )
 from reprogram.files.reading import AGAIN, check_schema
 from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.stored_certainty import SECTION, read_certainty, section_of, tensors_of
 from reprogram.settings import Settings
 from reprogram.text import csv_cell, csv_line
 
@@ -77,6 +78,9 @@ def write_artefact(
     """
     folder = folder.expanduser()
     check_free(folder)
+    if mapping.certainty is not None:
+        sections = {SECTION: section_of(mapping.certainty), **sections}
+        tensors = {**tensors, **tensors_of(mapping.certainty)}
 
     def fill(fresh: Path) -> None:
         digest = write_tensors(fresh / FILES[1], tensors)
@@ -194,6 +198,7 @@ def load_mapping(folder: Path) -> tuple[Mapping, dict[str, Any]]:
         )
     mapping = described_mapping(content)
     fill_mapping(mapping, {key: value for key, value in tensors.items() if key.startswith(_PREFIX)}, folder)
+    read_certainty(content, tensors, mapping, folder)
     return mapping, content
 
 

@@ -9,19 +9,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
 from reprogram.mappings.affine import Affine, checked_scores, shares_of
+from reprogram.mappings.asked import Asked
+from reprogram.mappings.class_labels import check_label_sets
 from reprogram.mappings.explain import Explanation, TextEncoder, explain_weights
 from reprogram.mappings.predictions import Predictions, checked_count, strongest_contributions
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.settings import MappingSettings, Refresh
 from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
+
+if TYPE_CHECKING:
+    from reprogram.mappings.certainty import Certainty
 
 _BLOCK = 4096
 
@@ -44,6 +49,7 @@ class Mapping(nn.Module, ABC):
         shift: (k_S,) subtracted from the source logits; None for the paper's mappings.
         scale: (k_S,) that they are divided by after that; None for the paper's mappings.
         bias: (k_T,) added at the end; None for the paper's mappings.
+        certainty: how sure it may be, as `measure_certainty` has found; None if that was never measured.
     """
 
     #: Whether it classifies well whatever its columns mean; others read classes off the largest logits.
@@ -68,7 +74,7 @@ class Mapping(nn.Module, ABC):
         weighted: bool = False,
     ) -> None:
         super().__init__()
-        _check_labels(source_labels, classes)
+        check_label_sets(source_labels, classes)
         if not -(2**63) <= seed < 2**64:
             raise ReprogramError(
                 "a seed of more than 64 bits was given, but torch takes at most so many; give a smaller one"
@@ -77,6 +83,7 @@ class Mapping(nn.Module, ABC):
         self.source_labels, self.classes = copy.copy(source_labels), tuple(classes)
         self.statistics = self.empty_statistics()
         self._fold_parts: list[Affine] = []
+        self.certainty: Certainty | None = None
         start = self.start()
         for part in ("omega", "shift", "scale", "bias"):
             self.register_buffer(part, getattr(start, part))
@@ -189,6 +196,7 @@ class Mapping(nn.Module, ABC):
             if (buffer := getattr(self, name)) is not None:
                 buffer.copy_(getattr(found, name))
         self._fold_parts = without
+        self.certainty = None if self.certainty is None else self.certainty.aged()
         sizes = (self.weights.abs().sum(0) + before.abs().sum(0)).clamp_min(1e-30)
         return float(((self.weights - before).abs().sum(0) / sizes).mean())
 
@@ -255,6 +263,7 @@ class Mapping(nn.Module, ABC):
             fresh.statistics = statistics.with_classes([places.get(name) for name in fresh.classes])
             with ignore_evidence_warnings():
                 fresh.estimate()
+        fresh.certainty = None if self.certainty is None else self.certainty.aged()
         return fresh.to(self.weights.device)
 
     def fixed_settings(self) -> MappingSettings:
@@ -262,45 +271,61 @@ class Mapping(nn.Module, ABC):
         return self.settings
 
     @torch.no_grad()
-    def predict(self, logits: Tensor, *, evidence: int = 0, precise: bool = False) -> Predictions:
+    def predict(self, logits: Tensor, *, evidence: int = 0, precise: bool = False, **asked: Any) -> Predictions:
         """Classify source logits (N, k_S) and name, for each sample, the source labels that decided it.
 
         Args:
             logits: of a model with these source labels.
             evidence: how many source labels to name.
             precise: compute in float64.
+            asked: `calibration`, `coverage`, `per_class`, `strict` and `unlike`; see `Asked`.
         """
+        wanted = Asked.read(asked)
         if logits.ndim != 2 or logits.shape[1] != self.k_source:
             raise ReprogramError(f"logits have shape {tuple(logits.shape)}, but (N, {self.k_source}) is expected")
         affine = self.affine.to(torch.float64 if precise else torch.float32)
         inputs = self.inputs(logits.to(affine.omega.device, affine.omega.dtype))
-        said = Predictions.of(checked_scores(affine(inputs)).softmax(1), self.classes)
-        if not checked_count(evidence, least=0):
-            return said
-        inputs = affine.normalised(inputs)
-        reasons = strongest_contributions(self.source_labels, affine.omega, inputs, said.indices, evidence)
-        return replace(said, evidence=reasons)
+        scores = checked_scores(affine(inputs))
+        said = Predictions.of(self.honest(scores, wanted).softmax(1), self.classes, indices=scores.argmax(1))
+        if checked_count(evidence, least=0):
+            inputs = affine.normalised(inputs)
+            reasons = strongest_contributions(self.source_labels, affine.omega, inputs, said.indices, evidence)
+            said = replace(said, evidence=reasons)
+        return self._with_more(said, wanted, logits)
+
+    def honest(self, scores: Tensor, asked: Asked | None = None) -> Tensor:
+        """Target logits (N, k_T) at the temperature that was measured for logits, unless none was, or shall be used."""
+        raw = asked is not None and asked.calibration == "none"
+        return scores if raw or self.certainty is None else self.certainty.calibrated(scores)
 
     @torch.no_grad()
-    def predict_answers(self, indices: Tensor, probabilities: Tensor, frequencies: Tensor | None = None) -> Predictions:
+    def predict_answers(
+        self, indices: Tensor, probabilities: Tensor, frequencies: Tensor | None = None, **asked: Any
+    ) -> Predictions:
         """Classify answers that name only their best labels; see `answer_shares`.
 
         Args:
             indices: (N, K) source labels of each answer, −1 marks an empty place.
             probabilities: (N, K) their probabilities.
-            frequencies: (k_T,) how frequent the classes are; decides where nothing in an answer speaks for any class. By
-                default those of the samples that the mapping was estimated from.
+            frequencies: (k_T,) of the classes, which decide where nothing in an answer speaks for any; else the samples'.
+            asked: as for `predict`.
         """
+        wanted = Asked.read(asked)
         if not self.takes_answers:
             raise ReprogramError(
                 f"mapping {self.name!r} needs all logits, but top-K answers were given; fit one with gaussian+ or blm+"
             )
-        shares, guessed = self.answer_shares(self.affine, TopK.of(indices, probabilities, self.k_source))
+        answers = TopK.of(indices, probabilities, self.k_source)
+        shares, guessed = (part.cpu() for part in self.answer_shares(self.affine, answers))
         if frequencies is None:
             frequencies = torch.ones(self.k_target) if self.statistics is None else self.statistics.samples
         frequencies = frequencies.double().cpu() / frequencies.double().sum().clamp_min(1e-300).cpu()
-        shares, guessed = shares.cpu(), guessed.cpu()
-        return Predictions.of(shares.where(~guessed[:, None], frequencies), self.classes, guessed=guessed)
+        best = shares.where(~guessed[:, None], frequencies).argmax(1)
+        if self.certainty is not None and wanted.calibration != "none":
+            shares = self.certainty.calibrated_shares(shares)
+        shares = shares.where(~guessed[:, None], frequencies)
+        said = Predictions.of(shares, self.classes, guessed=guessed, indices=best)
+        return self._with_more(said, wanted, answers)
 
     def answer_shares(self, affine: Affine, answers: TopK) -> tuple[Tensor, Tensor]:
         """What answers say by this affine function: shares (N, k_T) float64 of sum 1, and where (N,) they say nothing.
@@ -308,6 +333,11 @@ class Mapping(nn.Module, ABC):
         score_t = Σ_k p_k · ω[s_k, t], scaled to sum 1, unless a family says otherwise.
         """
         return shares_of(affine, answers)
+
+    def _with_more(self, said: Predictions, asked: Asked, inputs: Tensor | TopK) -> Predictions:
+        from reprogram.mappings.certainty import with_more
+
+        return with_more(self, said, asked, inputs) if asked.more else said
 
     def explain(self, count: int = 3, *, encoder: TextEncoder | None = None) -> Explanation:
         """Name the source labels of the largest |weight| for each class; see `Explanation`."""
@@ -343,23 +373,6 @@ class Mapping(nn.Module, ABC):
                 f"mapping {self.name!r} has no statistics, so it cannot {what}; only mappings estimated from data can"
             )
         return self.statistics
-
-
-def _check_labels(source_labels: Sequence[str], classes: Sequence[str]) -> None:
-    for which, labels in (("source_labels", source_labels), ("classes", classes)):
-        if isinstance(labels, str):
-            raise ReprogramError(f"{which} = {labels!r} was given, but a list of names is expected; write [{labels!r}]")
-        for label in labels:
-            if not isinstance(label, str):
-                name = label.decode(errors="replace") if isinstance(label, bytes) else str(label)
-                raise ReprogramError(f"{label!r} stands among the {which}, but these are names; write {name!r}")
-    if not len(classes) or not len(source_labels):
-        raise ReprogramError(
-            f"{len(source_labels)} source labels and {len(classes)} classes were given; both need at least one"
-        )
-    if len(set(classes)) < len(classes):
-        twice = next(name for place, name in enumerate(classes) if name in classes[:place])
-        raise ReprogramError(f"the classes name {twice!r} more than once; give each a name of its own")
 
 
 def make_mapping(

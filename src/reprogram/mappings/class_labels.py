@@ -1,5 +1,6 @@
 """Labels of any type that numpy has, as the class names and numbers that a mapping knows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,24 @@ def check_labels(labels: Any) -> None:
             f"label {bytes(found)!r} is bytes, but text or numbers are expected; decode the labels: "
             "numpy.char.decode(labels, 'utf-8')"
         )
+
+
+def check_label_sets(source_labels: Sequence[str], classes: Sequence[str]) -> None:
+    """Raise unless these are the names of source labels and of classes, the latter all different."""
+    for which, labels in (("source_labels", source_labels), ("classes", classes)):
+        if isinstance(labels, str):
+            raise ReprogramError(f"{which} = {labels!r} was given, but a list of names is expected; write [{labels!r}]")
+        for label in labels:
+            if not isinstance(label, str):
+                name = label.decode(errors="replace") if isinstance(label, bytes) else str(label)
+                raise ReprogramError(f"{label!r} stands among the {which}, but these are names; write {name!r}")
+    if not len(classes) or not len(source_labels):
+        raise ReprogramError(
+            f"{len(source_labels)} source labels and {len(classes)} classes were given; both need at least one"
+        )
+    if len(set(classes)) < len(classes):
+        twice = next(name for place, name in enumerate(classes) if name in classes[:place])
+        raise ReprogramError(f"the classes name {twice!r} more than once; give each a name of its own")
 
 
 def class_names(classes: Labels) -> list[str]:

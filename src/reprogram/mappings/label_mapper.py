@@ -9,20 +9,19 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
-from reprogram.errors import NonFiniteError, ReprogramError, ignore_evidence_warnings, unknown
+from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
 from reprogram.mappings.affine import checked_scores
 from reprogram.mappings.artefact import load_mapping, unfit
 from reprogram.mappings.base import Mapping, make_mapping
 from reprogram.mappings.class_labels import SavedLabels, check_labels, class_names, class_numbers, class_place, with_label
 from reprogram.mappings.exclusive import exclusive
 from reprogram.mappings.grouping import group_numbers
-from reprogram.mappings.learned import check_learning, relative_weights
+from reprogram.mappings.learned import check_learning, descend
 from reprogram.mappings.parameters import check_mapper_settings, with_settings
+from reprogram.mappings.probabilities import Probabilities
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import Selection, select
-from reprogram.randomness import generator
 from reprogram.statistics.base import Statistics, checked_weights
 
 try:
@@ -33,16 +32,13 @@ try:
 except ModuleNotFoundError:
     raise ReprogramError("LabelMapper needs scikit-learn; run: pip install 'reprogram[sklearn]'") from None
 
-_BATCH = 256
 _SECTION = "label_mapper"
 
 
-class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _Mapper(Probabilities, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """What mappers do once it is known which mapping they have."""
 
     source_labels: Sequence[str] | None
-    mapping_: Mapping
-    classes_: NDArray[Any]
     n_features_in_: int
 
     @exclusive
@@ -100,10 +96,6 @@ class _Mapper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The label with the largest target logit, (n,)."""
         scores = self._scores(X)
         return np.asarray(self.classes_[scores.argmax(1)])
-
-    def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Softmax of the target logits, (n, k_T)."""
-        return np.asarray(torch.from_numpy(self._scores(X)).softmax(1))
 
     @property
     def weights_(self) -> NDArray[Any]:
@@ -196,6 +188,9 @@ class LabelMapper(_Mapper):
         method: any mapping: rlm, flm, ilm, blm, blm+, gaussian, gaussian+, linear, sigmoid, none, or a registered one. On
             fixed logits ilm is flm.
         source_labels: k_S names of the columns, for `explain`; numbered if not given. Needed by method "none".
+        calibration: whether `predict_proba` is at a temperature that `fit` measures by leave-one-out ("temperature"), or the
+            plain softmax ("none").
+        prediction_sets: whether `fit` also prepares `predict_set`; for method gaussian that takes ten times as long.
         max_iter: passes over the data for the learned methods, linear and sigmoid.
         learning_rate: of the learned methods' Adam.
         random_state: seed of rlm and of the learned methods.
@@ -226,6 +221,8 @@ class LabelMapper(_Mapper):
         method: str = "gaussian",
         *,
         source_labels: Sequence[str] | None = None,
+        calibration: str = "temperature",
+        prediction_sets: bool = False,
         max_iter: int = 100,
         learning_rate: float = 0.01,
         random_state: Any = None,
@@ -233,6 +230,8 @@ class LabelMapper(_Mapper):
     ) -> None:
         self.method = method
         self.source_labels = source_labels
+        self.calibration = calibration
+        self.prediction_sets = prediction_sets
         self.max_iter = max_iter
         self.learning_rate = learning_rate
         self.random_state = random_state
@@ -253,7 +252,7 @@ class LabelMapper(_Mapper):
         classes, weights = unique_labels(y), _checked_weights(sample_weight, X)
         self._start(classes, self.method, self._seed(), **self._settings())
         numbers = class_numbers(classes, y)
-        return self._learn(X, numbers, weights)._descend(X, numbers, weights, self.max_iter)
+        return self._learn(X, numbers, weights)._descend(X, numbers, weights, self.max_iter)._certify(X, numbers, weights)
 
     @exclusive
     def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -313,27 +312,10 @@ class LabelMapper(_Mapper):
             self.n_iter_ = 1
             return self
         check_learning(self.learning_rate, self.max_iter)
-        inputs = self.mapping_.affine.normalised(_tensor(X)).detach()
-        each = relative_weights(torch.from_numpy(_check_sample_weight(weights, X, dtype=np.float64)))
-        parameters = list(self.mapping_.parameters())
-        before = [part.detach().clone() for part in parameters]
+        each = torch.from_numpy(_check_sample_weight(weights, X, dtype=np.float64))
         optimizer = self._optimizer = self._optimizer or torch.optim.Adam(self.mapping_.parameters(), lr=self.learning_rate)
-        for _ in range(passes):
-            order = torch.randperm(len(X), generator=generator(self.mapping_.seed, "order", self.n_iter_))
-            self.n_iter_ += 1
-            for batch in order.split(_BATCH):
-                losses = F.cross_entropy(inputs[batch] @ self.mapping_.weights, numbers[batch], reduction="none")
-                optimizer.zero_grad()
-                (losses @ each[batch] / each[batch].sum().clamp_min(1e-30)).backward()
-                optimizer.step()
-            if not all(bool(part.isfinite().all()) for part in (losses.detach(), *parameters)):
-                optimizer.state.clear()
-                for part, good in zip(parameters, before, strict=True):
-                    part.data.copy_(good)
-                raise NonFiniteError(
-                    f"the weights of method {self.method!r} became NaN or infinite in pass {self.n_iter_}, so nothing was "
-                    f"changed; lower learning_rate = {self.learning_rate:g}, or take normalize = 'standardise'"
-                )
+        descend(self.mapping_, optimizer, (_tensor(X), numbers, each), first=self.n_iter_, passes=passes)
+        self.n_iter_ += passes
         return self
 
 
@@ -344,6 +326,8 @@ class LabelMapperCV(_Mapper):
         methods: which mappings to try; by default all that can be judged without training.
         grid: the values to try for single settings, such as `{"smoothing": [1, 10]}`; by default each mapping's own.
         source_labels: k_S names of the columns, for `explain`.
+        calibration: as of `LabelMapper`, and so is `prediction_sets`.
+        prediction_sets: whether `predict_set` is prepared.
 
     Attributes:
         selection_: the table of all candidates, the choice, and how sure it is.
@@ -362,10 +346,14 @@ class LabelMapperCV(_Mapper):
         *,
         grid: Table[str, Sequence[Any]] | None = None,
         source_labels: Sequence[str] | None = None,
+        calibration: str = "temperature",
+        prediction_sets: bool = False,
     ) -> None:
         self.methods = methods
         self.grid = grid
         self.source_labels = source_labels
+        self.calibration = calibration
+        self.prediction_sets = prediction_sets
 
     @exclusive
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
@@ -378,11 +366,11 @@ class LabelMapperCV(_Mapper):
         check_classification_targets(y)
         classes = unique_labels(y)
         numbers = class_numbers(classes, y)
-        samples = _tensor(X), numbers
-        grouped = samples if groups is None else (*samples, group_numbers(groups, len(X)))
-        self.selection_ = select(grouped, len(classes), methods=self.methods, grid=self.grid)
+        together = None if groups is None else group_numbers(groups, len(X))
+        samples = (_tensor(X), numbers) if together is None else (_tensor(X), numbers, together)
+        self.selection_ = select(samples, len(classes), methods=self.methods, grid=self.grid)
         self._start(classes, self.selection_.choice.mapping, **self.selection_.choice.settings)
-        return self._learn(X, numbers)
+        return self._learn(X, numbers)._certify(X, numbers, groups=together)
 
 
 def _checked_weights(weights: ArrayLike | None, X: NDArray[Any]) -> NDArray[Any] | None:

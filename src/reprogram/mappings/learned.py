@@ -5,13 +5,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from typing_extensions import override
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.mappings.affine import Affine
+from reprogram.mappings.base import Mapping
 from reprogram.mappings.linear import LinearMapping
+from reprogram.randomness import generator
 from reprogram.statistics.base import Statistics
 
+_BATCH = 256
 LARGEST_RATE = 1e37  # Adam's first steps are up to ten times as long, and beyond that leave float32
 
 
@@ -74,3 +78,41 @@ def check_learning(rate: Any, passes: Any) -> None:
         )
     if isinstance(passes, bool) or not isinstance(passes, Integral) or passes < 0:
         raise ReprogramError(f"max_iter = {passes!r} was given, but a whole number of at least 0 is expected")
+
+
+def descend(
+    mapping: Mapping,
+    optimizer: torch.optim.Optimizer,
+    samples: tuple[Tensor, Tensor, Tensor],
+    *,
+    first: int,
+    passes: int,
+) -> None:
+    """Passes over samples on the cross-entropy, in batches whose order the mapping's seed decides; all of them or none.
+
+    Args:
+        mapping: a learned one.
+        optimizer: of its parameters.
+        samples: logits (n, k_S), class numbers (n,) and weights (n,).
+        first: how many passes there were before.
+        passes: how many to make.
+    """
+    logits, targets, weights = samples
+    inputs, each = mapping.affine.normalised(logits).detach(), relative_weights(weights)
+    parameters = list(mapping.parameters())
+    before = [part.detach().clone() for part in parameters]
+    for number in range(first, first + passes):
+        order = torch.randperm(len(logits), generator=generator(mapping.seed, "order", number))
+        for batch in order.split(_BATCH):
+            losses = F.cross_entropy(inputs[batch] @ mapping.weights, targets[batch], reduction="none")
+            optimizer.zero_grad()
+            (losses @ each[batch] / each[batch].sum().clamp_min(1e-30)).backward()
+            optimizer.step()
+        if not all(bool(part.isfinite().all()) for part in (losses.detach(), *parameters)):
+            optimizer.state.clear()
+            for part, good in zip(parameters, before, strict=True):
+                part.data.copy_(good)
+            raise NonFiniteError(
+                f"the weights of method {mapping.name!r} became NaN or infinite in pass {number + 1}, so nothing was "
+                f"changed; lower learning_rate = {optimizer.param_groups[0]['lr']:g}, or take normalize = 'standardise'"
+            )

@@ -113,20 +113,7 @@ def gaussian_without(
     """
     rest = logits if isinstance(logits, Rest) else Rest(fit, (logits.double() - fit.mean) @ fit.basis, targets)
     scale, floor = _shrunk(rest, shrinkage)
-    inverse = 1 / (scale[:, None] * fit.scatter + floor[:, None])  # (10): D⁻¹, (N, k_S)
-
-    # (11): uᵀΣ⁻¹v = uᵀD⁻¹v + gain · (uᵀD⁻¹d)(dᵀD⁻¹v), for all pairs of the sample and the class means
-    along = rest.deviation * inverse
-    removed = scale * rest.factor
-    gain = removed / (1 - removed * (rest.deviation * along).sum(1)).clamp_min(1e-12)
-    weighted = rest.sample * inverse
-    sample_along = (rest.sample * along).sum(1)
-    means_along = rest.with_own(along @ fit.means, (rest.own_mean * along).sum(1))
-    cross = rest.with_own(weighted @ fit.means, (rest.own_mean * weighted).sum(1))  # a_t
-    cross = cross + gain[:, None] * sample_along[:, None] * means_along
-    norms = rest.with_own(inverse @ fit.means.square(), (inverse * rest.own_mean.square()).sum(1))  # b_t
-    norms = norms + gain[:, None] * means_along.square()
-    length = ((rest.sample * weighted).sum(1) + gain * sample_along**2)[:, None]  # ℓ
+    cross, norms, length = _forms(fit, rest, scale, floor)
 
     # (12): everything is measured from the mean of the others
     step = 1 / max(rest.n - 1, 1)
@@ -144,6 +131,42 @@ def gaussian_without(
         cross, bias = known.together(cross, (1 + step) * towards), known.bias(bias)
     scores = cross + bias
     return scores + log_priors(rest.with_own(fit.samples, rest.others)) if priors else scores
+
+
+def distance_without(fit: GaussianFit, logits: Tensor, targets: Tensor, shrinkage: Shrinkage = "oas") -> Tensor:
+    """How far counted samples are from the nearest class, each by the densities of all the other samples.
+
+    Args:
+        fit: as for `gaussian_without`, and so are the others.
+        logits: of some of the samples.
+        targets: their labels.
+        shrinkage: of the covariance.
+
+    Returns:
+        (N,) float64, the squared distance (x − μ'_t)ᵀΣ'⁻¹(x − μ'_t) = ℓ − 2a_t + b_t to the nearest class mean.
+    """
+    rest = Rest(fit, (logits.double() - fit.mean) @ fit.basis, targets)
+    cross, norms, length = _forms(fit, rest, *_shrunk(rest, shrinkage))
+    return (length - 2 * cross + norms).masked_fill(~rest.present, torch.inf).amin(1).clamp_min(0)
+
+
+def _forms(fit: GaussianFit, rest: "Rest", scale: Tensor, floor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The forms a_t (N, k_T), b_t (N, k_T) and ℓ (N, 1) of what is left without each sample, for Σ of `_shrunk`."""
+    inverse = 1 / (scale[:, None] * fit.scatter + floor[:, None])  # (10): D⁻¹, (N, k_S)
+
+    # (11): uᵀΣ⁻¹v = uᵀD⁻¹v + gain · (uᵀD⁻¹d)(dᵀD⁻¹v), for all pairs of the sample and the class means
+    along = rest.deviation * inverse
+    removed = scale * rest.factor
+    gain = removed / (1 - removed * (rest.deviation * along).sum(1)).clamp_min(1e-12)
+    weighted = rest.sample * inverse
+    sample_along = (rest.sample * along).sum(1)
+    means_along = rest.with_own(along @ fit.means, (rest.own_mean * along).sum(1))
+    cross = rest.with_own(weighted @ fit.means, (rest.own_mean * weighted).sum(1))  # a_t
+    cross = cross + gain[:, None] * sample_along[:, None] * means_along
+    norms = rest.with_own(inverse @ fit.means.square(), (inverse * rest.own_mean.square()).sum(1))  # b_t
+    norms = norms + gain[:, None] * means_along.square()
+    length = ((rest.sample * weighted).sum(1) + gain * sample_along**2)[:, None]  # ℓ
+    return cross, norms, length
 
 
 class Rest:

@@ -16,6 +16,7 @@ from reprogram.mappings.grouping import Block, Blocks, Passes, in_blocks
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.scorers import LEAVE_ONE_GROUP_OUT, LEAVE_ONE_OUT, GaussianScorer, Scorer
 from reprogram.registry import imported
+from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
 
 
@@ -38,7 +39,12 @@ class LeftOut:
 
     def __init__(self, mapping: Mapping, *, log_probabilities: bool = False) -> None:
         self._mapping, self._log_probabilities = mapping, log_probabilities
-        self.how, self.k_target = _scorer_of(mapping, log_probabilities).how, mapping.k_target
+        self._scorer = _scorer_of(mapping, log_probabilities)
+        self.how, self.k_target = self._scorer.how, mapping.k_target
+
+    def by_formula(self, *, answers: bool = False, groups: bool = False) -> bool:
+        """Whether samples, or groups of them, are left out one by one; else they are scored on folds."""
+        return _fitting(self._scorer, answers, groups) and self._scorer.how == LEAVE_ONE_OUT
 
     def __call__(
         self, blocks: Blocks | Block, block_size: int = 2048, *, statistics: Statistics | None = None
@@ -60,24 +66,40 @@ class LeftOut:
         scorer = _scorer_of(self._mapping, self._log_probabilities)
         counted = statistics is not None and scorer.take(statistics)
         if counted:
+            self._scorer = scorer
             for part in passes.alone():
                 (scores,) = scorer.scores_of(part)
                 yield scores, part.targets
             if not passes.given:
                 return
         for number, (logits, targets, folds) in enumerate(passes.first()):
-            if not number and passes.given and not scorer.knows_groups:
+            if not number and not _fitting(scorer, isinstance(logits, TopK), passes.given):
                 scorer, counted = FoldScorer(self._mapping, log_probabilities=self._log_probabilities), False
             if not counted:
                 scorer.gather(logits, targets, folds)
         self.how = LEAVE_ONE_GROUP_OUT if passes.groups is not None and scorer.how == LEAVE_ONE_OUT else scorer.how
+        self._scorer = scorer
         yield from passes.in_order(_scored(scorer, passes))
+
+    def distances(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """How far samples of a Gaussian mapping are from the nearest class, (N,), once the first pass of a call is over.
+
+        Each is left out by itself, also where samples have groups.
+        """
+        assert isinstance(self._scorer, GaussianScorer)
+        return self._scorer.distances(logits, targets)
 
 
 def _scored(scorer: Scorer, passes: Passes) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     for part in passes.second():
         (scores,) = scorer.scores_of(part)
         yield part.places, scores, part.targets
+
+
+def _fitting(scorer: Scorer, answers: bool, groups: bool) -> bool:
+    """Whether a scorer is right for what is given."""
+    scorer.answers = answers
+    return not groups or scorer.knows_groups
 
 
 def _scorer_of(mapping: Mapping, log_probabilities: bool) -> Scorer:

@@ -32,9 +32,13 @@ class Predictions:
     Attributes:
         labels: N class names.
         indices: (N,) their numbers.
-        probabilities: (N, k_T): softmax of the target logits or, for top-K answers, each class's share of the scores.
+        probabilities: (N, k_T): softmax of the target logits or, for top-K answers, each class's share of the scores; both
+            at the temperature that was measured for the mapping, unless that was not asked for.
         evidence: for each sample, the source labels that decided it, the largest |weight × logit| first; empty if not asked.
         guessed: (N,) whether nothing in an answer spoke for any class, so that the most frequent one was taken.
+        sets: for each sample the classes that may be true, at the coverage that was asked for; None if none was.
+        typicality: (N,) the share of training samples that are as strange or stranger; None if that was not asked.
+        unlike: (N,) whether a sample is none of the classes: too strange; None if that was not asked.
     """
 
     labels: list[str]
@@ -42,6 +46,9 @@ class Predictions:
     probabilities: Tensor
     evidence: list[list[Contribution]]
     guessed: Tensor
+    sets: list[tuple[str, ...]] | None = None
+    typicality: Tensor | None = None
+    unlike: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -58,10 +65,14 @@ class Predictions:
         classes: Sequence[str],
         evidence: list[list[Contribution]] | None = None,
         guessed: Tensor | None = None,
+        indices: Tensor | None = None,
     ) -> "Predictions":
-        """The most probable class of each row (N, k_T); among equals the first one. Results live on the CPU."""
+        """The most probable class of each row (N, k_T), if `indices` (N,) do not tell it; among equals the first one.
+
+        Results live on the CPU.
+        """
         probabilities = probabilities.cpu()
-        indices = probabilities.argmax(1)
+        indices = probabilities.argmax(1) if indices is None else indices.cpu()
         return cls(
             [classes[index] for index in indices.tolist()],
             indices,
@@ -73,13 +84,20 @@ class Predictions:
     @classmethod
     def together(cls, parts: Iterable["Predictions"], k_target: int) -> "Predictions":
         """The predictions of several batches, one after the other."""
-        found = [cls.of(torch.empty(0, k_target), ()), *parts]
+        said = list(parts)
+        found = [cls.of(torch.empty(0, k_target), ()), *said]
+        sets = [part.sets for part in said if part.sets is not None]
+        typical = [part.typicality for part in said if part.typicality is not None]
+        unlike = [part.unlike for part in said if part.unlike is not None]
         return cls(
             [label for part in found for label in part.labels],
             torch.cat([part.indices for part in found]),
             torch.cat([part.probabilities for part in found]),
             [reasons for part in found for reasons in part.evidence],
             torch.cat([part.guessed for part in found]),
+            [each for part in sets for each in part] if sets else None,
+            torch.cat(typical) if typical else None,
+            torch.cat(unlike) if unlike else None,
         )
 
 

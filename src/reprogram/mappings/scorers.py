@@ -22,7 +22,7 @@ from reprogram.mappings.fold_moments import Moments
 from reprogram.mappings.gaussians import GaussianFit
 from reprogram.mappings.grouping import FOLDS, Part
 from reprogram.mappings.leave_group_out import bayes_without_groups, gaussian_without_groups, normalised_without_groups
-from reprogram.mappings.leave_one_out import Rest, bayes_without, gaussian_without, normalised_without
+from reprogram.mappings.leave_one_out import Rest, bayes_without, distance_without, gaussian_without, normalised_without
 from reprogram.mappings.registry import MAPPINGS, Family
 from reprogram.mappings.shares import frequencies_without, log_shares
 from reprogram.statistics import moments as m
@@ -292,6 +292,11 @@ class GaussianScorer(Scorer):
         rest = Rest(fit, (inside - fit.mean) @ fit.basis, targets)
         for priors, shrinkage in itertools.product(self._values("priors"), self._values("shrinkage")):
             yield gaussian_without(fit, rest, targets, shrinkage, priors=priors, **(self.beliefs or {}))
+
+    def distances(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """How far samples are from the nearest class without them, (N,), by the first shrinkage; see `distance_without`."""
+        fit, inside = self._fitted(logits)
+        return distance_without(fit, inside, targets, self._values("shrinkage")[0])
 
     @override
     def scores_by_group(self, logits: Tensor, targets: Tensor, folds: Tensor, groups: Tensor) -> Iterator[Tensor]:

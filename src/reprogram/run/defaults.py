@@ -53,6 +53,7 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     if as_published:
         values |= {"program": facts.default_program, "mapping": PUBLISHED}
         values |= {"epochs": 200, "lr": 0.01, "val_fraction": 0.0, "batch_size": facts.published_batch or 256}
+        values["calibration"] = "none"
         values |= facts.paper_training
     values |= config.given
     canvas, program_name = values["canvas"], values.setdefault("program", AUTO)

@@ -12,6 +12,7 @@ from reprogram.data.dataset import DataSet
 from reprogram.data.decode import Decoding
 from reprogram.devices import choose_precision
 from reprogram.mappings.base import Mapping
+from reprogram.mappings.certainty import measure_certainty
 from reprogram.mappings.left_out import LeftOut
 from reprogram.mappings.neighbours import MOST_FITTED, MOST_MEASURED, missing_groups, spread_places
 from reprogram.mappings.registry import AUTO
@@ -156,6 +157,8 @@ def first_answer(config: FitConfig, frozen: Frozen, data: DataSet, progress: Pro
             plain = with_mapping(plain, selection.choice.mapping, selection.choice.settings)
             model.mapping = configured_mapping(plain, frozen, data).to(model.device)
         change = _estimate(model, blocks)
+        if config.calibration != "none" and model.mapping.statistics is not None:
+            measure_certainty(model.mapping, blocks, log_probabilities=frozen.log_probabilities)
         if selection is None:
             left_out, by = _left_out(model.mapping, blocks, log_probabilities=frozen.log_probabilities)
         else:

@@ -31,8 +31,8 @@ from reprogram.mappings.artefact import (
     described_mapping,
     fill_mapping,
     read_artefact,
-    read_description,
 )
+from reprogram.mappings.stored_certainty import read_certainty, without_certainty
 from reprogram.run.folder import FIRST, SEEN, read_seen, stored_config
 from reprogram.text import finite
 from reprogram.training.checkpoint import Record, part, read_checkpoint
@@ -120,6 +120,7 @@ def _of_artefact(folder: Path) -> Iterator[Checked]:
             mapping = described_mapping(content)
             own = {key: value for key, value in tensors.items() if key.startswith("mapping.")}
             fill_mapping(mapping, own, folder)
+            read_certainty(content, tensors, mapping, folder)
         contents.append(content)
 
     yield _check(folder, "artefact", look)
@@ -160,18 +161,19 @@ def _together(folder: Path, checkpoint: Path) -> None:
     """The epochs are those of the checkpoint, and the model is the one that was chosen there, unless it was updated."""
     tensors, header = read_checkpoint(checkpoint)
     text = read_bytes(folder / "metrics.jsonl", "file").decode("utf-8", "surrogateescape")
-    described = read_description(folder / "artefact")
+    described, held = read_artefact(folder / "artefact")
     epochs = [parse_sealed(f"{line}\n", "line", remedy=_continue(folder)) for line in text.splitlines()]
-    chosen = [tensor_digest(part(tensors, "selected"), "null")]
+    chosen = {tensor_digest(part(tensors, "selected"), "null")}
     if epochs and epochs[0]["epoch"] == 0:  # of a run that tries a program, which may stay without it
         epochs = epochs[1:]
-        chosen.append(str(read_sealed(folder / FIRST, "file", remedy=_continue(folder)).get("digest")))
-    settings = stored_config(folder).training().model_dump(mode="json", exclude={"epochs"})
+        chosen.add(str(read_sealed(folder / FIRST, "file", remedy=_continue(folder)).get("digest")))
+    settings = stored_config(folder).training().model_dump(mode="json", exclude={"epochs", "calibration"})
+    made = {tensor_digest(without_certainty(held), "null"), described["files"].get(FILES[1])}
     differing = [
         name
         for name, differs in (
             ("metrics.jsonl", epochs != finite(header["records"])),
-            ("artefact", not described.get("updates") and described["files"].get(FILES[1]) not in chosen),
+            ("artefact", not described.get("updates") and chosen.isdisjoint(made)),
             ("config.json", settings.items() - header["origin"]["settings"].items()),
         )
         if differs

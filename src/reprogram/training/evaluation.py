@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from reprogram.data.dataset import Split
 from reprogram.data.decode import Decoding
 from reprogram.devices import Precision, autocast
 from reprogram.errors import NonFiniteError, ReprogramError
+from reprogram.mappings.asked import Asked
+from reprogram.mappings.reliability import Reliability, ReliabilitySums
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.scores import Score, grouped_score
@@ -27,6 +30,10 @@ class Evaluation:
         names: n names of the images.
         skipped: what was wrong with each image that was left out.
         groups: n names of the groups of the images, where they have any: intervals then count these.
+        raw: how good the plain softmax is.
+        honest: the same of the probabilities that the model gives, by the temperature that was measured for it.
+        covered: (n,) whether the prediction set of an image holds its class; None if no coverage was asked for.
+        set_sizes: (n,) how many classes the set has.
     """
 
     labels: Tensor
@@ -36,6 +43,10 @@ class Evaluation:
     names: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     groups: tuple[str, ...] | None = None
+    raw: Reliability | None = None
+    honest: Reliability | None = None
+    covered: Tensor | None = None
+    set_sizes: Tensor | None = None
 
     @property
     def score(self) -> Score:
@@ -95,6 +106,7 @@ def evaluate(
     progress: Progress | None = None,
     what: str = "evaluating",
     watch: Callable[[Tensor], object] | None = None,
+    **asked: Any,
 ) -> Evaluation:
     """Classify a split.
 
@@ -108,7 +120,9 @@ def evaluate(
         progress: where to show progress.
         what: what progress calls it.
         watch: is given the source logits (N, k_S) of each batch.
+        asked: `calibration`, `coverage`, `per_class` and `strict`; see `reprogram.mappings.asked.Asked`.
     """
+    wanted = Asked.read(asked)
     known = classes if classes is not None else split.classes
     if known is not None and tuple(known) != model.classes:
         raise ReprogramError(
@@ -122,7 +136,10 @@ def evaluate(
         )
     size, how = model.program.image_size, model.program.interpolation
     split, skipped = (decoding or Decoding()).decode(split, size, how, progress)
-    predicted, confidence = [], []
+    predicted, confidence, raw, honest = [], [], ReliabilitySums(), ReliabilitySums()
+    covered: list[Tensor] = []
+    sizes: list[Tensor] = []
+    start = 0
     model.accelerate(len(split))
     for batch in (progress or Progress()).track(split.pixels(size, how).split(batch_size), what):
         with torch.inference_mode():
@@ -133,16 +150,37 @@ def evaluate(
                 watch(source)
             best = logits.argmax(1, keepdim=True)
             predicted.append(best.flatten().cpu())
-            sure = logits.softmax(1).gather(1, best).flatten()
+            scores = model.mapping.honest(logits, wanted)
+            sure = scores.softmax(1).gather(1, best).flatten()
             confidence.append(sure.where(logits.isfinite().all(1), torch.nan).cpu())
+            labels = split.labels[start : start + len(batch)]
+            start += len(batch)
+            raw.add(logits, labels)
+            honest.add(scores, labels)
+            if wanted.coverage is not None:
+                sets = model.mapping.predict(source.float(), **asked).sets or []
+                names = [model.classes[number] for number in labels.tolist()]
+                covered.append(torch.tensor([name in each for name, each in zip(names, sets, strict=True)]))
+                sizes.append(torch.tensor([len(each) for each in sets]))
     whole = torch.cat(confidence)
     if bad := int(whole.isnan().sum()):
         raise NonFiniteError(
             f"the scores of {bad} of {len(whole)} images are NaN or infinite, but finite numbers are expected; "
             "check the images and the source model, or use fp32"
         )
-    groups = None if split.groups is None else tuple(split.groups)
-    return Evaluation(split.labels, torch.cat(predicted), whole, model.classes, tuple(split.names), tuple(skipped), groups)
+    return Evaluation(
+        split.labels,
+        torch.cat(predicted),
+        whole,
+        model.classes,
+        tuple(split.names),
+        tuple(skipped),
+        None if split.groups is None else tuple(split.groups),
+        raw.mean(),
+        honest.mean(),
+        torch.cat(covered) if covered else None,
+        torch.cat(sizes) if sizes else None,
+    )
 
 
 def _few(classes: tuple[str, ...]) -> str:

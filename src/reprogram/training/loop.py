@@ -18,6 +18,7 @@ from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.progress import Progress
 from reprogram.randomness import generator
 from reprogram.reprogrammed import Reprogrammed
+from reprogram.training.certainty import KeptLogits
 from reprogram.training.result import Diverged, FitResult
 from reprogram.training.settings import TrainingSettings
 from reprogram.training.state import FitState, pixel_sizes
@@ -28,6 +29,7 @@ Enough = Callable[[list[dict[str, Any]]], bool]
 _LOOK = 16  # steps between two looks at the loss: to read a number makes a GPU wait
 _FIRST_SCALE = 2.0**16  # what a GradScaler begins with; it halves it where the gradients of a step overflow fp16
 _LEAST_SCALE = 2.0**-10  # below, no scale will help
+_FEW_LABELS = 8192  # of which logits are kept; those of more are computed again
 _NO_STEP = "the gradients overflow fp16 at every step"
 
 
@@ -84,13 +86,13 @@ def fit(
         state.restore(checkpoint, origin)
     with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
         _run_epochs(state, data, checkpoint, origin, progress, on_epoch, enough)
-        return state.finish(data.test, progress)
+        return state.finish(data, progress)
 
 
 def _origin(model: Reprogrammed, data: DataSet, settings: TrainingSettings) -> dict[str, Any]:
     """What a checkpoint must agree with to be continued."""
     return {
-        "settings": settings.model_dump(exclude={"epochs"}),
+        "settings": settings.model_dump(exclude={"epochs", "calibration"}),
         "program": model.program.config(),
         "mapping": model.mapping.config(),
         "source": model.frozen.fingerprint,
@@ -114,7 +116,7 @@ def _run_epochs(
         try:
             record = _epoch(state, data, epoch, progress)
         except NonFiniteError as error:
-            raise _diverged(state, data.test, given, error.found, progress) from None
+            raise _diverged(state, data, given, error.found, progress) from None
         state.records.append(record)
         validated = any(each["accuracy"]["val"] is not None for each in state.records)
         if record["accuracy"]["test"] is not None or not validated:  # what is good is kept until something is selected
@@ -144,7 +146,7 @@ def _epoch(state: FitState, data: DataSet, epoch: int, progress: Progress) -> di
     }
 
 
-def _diverged(state: FitState, test: Split, given: dict[str, Tensor], found: str, progress: Progress) -> Diverged:
+def _diverged(state: FitState, data: DataSet, given: dict[str, Tensor], found: str, progress: Progress) -> Diverged:
     """The error about an epoch that cannot be completed; the model goes back to what was good."""
     settings, model, done = state.settings, state.model, state.records
     trained = any(not torch.equal(value, given.get(key, value)) for key, value in model.named_parameters())
@@ -162,7 +164,7 @@ def _diverged(state: FitState, test: Split, given: dict[str, Tensor], found: str
     if not done:
         model.load_state_dict(given)
         return Diverged(f"{what}: no epoch was completed and the model is left as it was given")
-    result = state.finish(test, progress)
+    result = state.finish(data, progress)
     share = f"{100 * result.test.accuracy:.1f} % on test"
     return Diverged(f"{what}: the model of epoch {result.selected_epoch} is kept ({share})", result)
 
@@ -174,6 +176,9 @@ def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progre
         return None
     if epoch == 0 or mapping.refresh == "fresh":
         state.gathered = state.new_statistics()
+        kept = not state.model.trainable and settings.calibration != "none" and settings.views == 1
+        if kept and len(mapping.source_labels) <= _FEW_LABELS:
+            state.kept_logits = KeptLogits(len(train), state.groups)
         with torch.inference_mode():
             order = torch.arange(len(train))
             for images, labels, indices in state.batches(train, order, progress, "estimating the mapping"):
@@ -184,6 +189,8 @@ def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progre
                     logits = state.model.source_logits(images)
                 state.count(state.gathered, logits, labels, indices)
                 state.remember(logits, indices)
+                if state.kept_logits is not None:
+                    state.kept_logits.add(logits, labels)
     elif mapping.refresh == "never":
         return 0.0
     return mapping.estimate(*state.gathered)

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from reprogram.images.settings import Augment
+from reprogram.mappings.asked import Calibration
 from reprogram.settings import Settings
 
 Optimizer = Literal["adam", "sgd"]
@@ -50,3 +51,8 @@ class TrainingSettings(Settings):
         "fp32", description="Precision of the frozen model's passes; auto: bf16 where the hardware has it, else fp32."
     )
     evaluate_every: int = Field(1, ge=1, description="Validate and test after every so many epochs, and after the last one.")
+    calibration: Calibration = Field(
+        "temperature",
+        description="Probabilities: by a temperature that is measured at the end, or none, the plain softmax (the paper).",
+        json_schema_extra=RESOLVED,
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reprogram.data.dataset import Split
+from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
 from reprogram.data.splits import stratified_folds
 from reprogram.errors import ReprogramError
@@ -21,6 +21,7 @@ from reprogram.programs.base import Program
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.statistics.base import Statistics
+from reprogram.training.certainty import KeptLogits, certify
 from reprogram.training.checkpoint import REMEDY, fill_optimizers, part, read_checkpoint, write_checkpoint
 from reprogram.training.evaluation import Evaluation, evaluate
 from reprogram.training.result import FitResult
@@ -69,6 +70,7 @@ class FitState:
     selected_epoch: int = 0
     groups: Tensor | None = None
     kept: list[Tensor] = field(default_factory=list)
+    kept_logits: KeptLogits | None = None
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -164,8 +166,8 @@ class FitState:
             self.selected = {key: tensor.detach().clone() for key, tensor in self.model.state_dict().items()}
             self.selected_epoch = len(self.records)
 
-    def finish(self, test: Split, progress: Progress) -> FitResult:
-        """Leave the model at the selected epoch, and measure it there."""
+    def finish(self, data: DataSet, progress: Progress) -> FitResult:
+        """Leave the model at the selected epoch, and measure it there: how sure it may be, and on the test images."""
         scores = [record["accuracy"]["test"] for record in self.records]
         tested = [score for score in scores if score is not None]
         validated = any(record["accuracy"]["val"] is not None for record in self.records)
@@ -177,10 +179,13 @@ class FitState:
             "best_on_test": max(tested, default=None),
         }
         seconds = sum(record["seconds"] for record in self.records)
+        sizes = pixel_sizes(self.model.program, self.settings.augment)
+        certify(self.model, data, sizes, self.settings, self.kept_logits, progress)
+        self.kept_logits = None
         seen: list[Tensor] = []
-        room = MOST_MEASURED * self.settings.batch_size // max(len(test), 1) + 1  # of each batch, so that all are among them
+        room = MOST_MEASURED * self.settings.batch_size // max(len(data.test), 1) + 1  # of each batch, so that all are there
         watch = (lambda logits: seen.append(logits[:room].float().cpu())) if self.kept else None
-        outcome = self.evaluate(test, progress, "test", watch)
+        outcome = self.evaluate(data.test, progress, "test", watch)
         hint = missing_groups(torch.cat(self.kept), torch.cat(seen), "test images") if seen else None
         notes = () if hint is None else (hint,)
         return FitResult(self.model, accuracy, self.selected_epoch, self.records, outcome, seconds, self.skipped, notes)

@@ -1,0 +1,111 @@
+"""How sure the model of a fit may be: measured at its end, on images that it was not made from, or on each without it."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reprogram.data.dataset import DataSet, Split
+from reprogram.devices import autocast
+from reprogram.images.views import centre_view
+from reprogram.mappings.certainty import measure_certainty
+from reprogram.mappings.selection import Block
+from reprogram.progress import Progress
+from reprogram.reprogrammed import Reprogrammed
+from reprogram.training.settings import TrainingSettings
+
+
+class KeptLogits:
+    """Logits of images, kept on disk until the end of a fit, so that their number does not matter.
+
+    Args:
+        n: how many images there will be.
+        groups: (n,) their groups, where they have any.
+    """
+
+    def __init__(self, n: int, groups: Tensor | None = None) -> None:
+        self._groups = groups
+        self._n, self._done, self._kept = n, 0, np.empty((0, 0), dtype=np.float32)
+        self._labels: list[Tensor] = []
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """Take in the next images."""
+        if not self._done:
+            # the file loses its name at once, and its place on disk with the last reference to the array
+            with tempfile.TemporaryDirectory(prefix="reprogram-", ignore_cleanup_errors=True) as folder:
+                path, shape = Path(folder) / "logits", (self._n, logits.shape[1])
+                self._kept = np.memmap(path, dtype=np.float32, mode="w+", shape=shape)
+        self._kept[self._done : self._done + len(logits)] = logits.float().cpu().numpy()
+        self._done += len(logits)
+        self._labels.append(labels.cpu())
+
+    @property
+    def whole(self) -> bool:
+        """Whether all images are there."""
+        return self._done == self._n
+
+    def blocks(self) -> Iterator[Block]:
+        """One pass."""
+        labels = torch.cat(self._labels)
+        size = max(1, min(2048, (1 << 22) // self._kept.shape[1]))
+        for start in range(0, self._n, size):
+            part = slice(start, start + size)
+            logits = torch.from_numpy(np.array(self._kept[part]))
+            yield (logits, labels[part]) if self._groups is None else (logits, labels[part], self._groups[part])
+
+
+@torch.no_grad()
+def logits_of(model: Reprogrammed, split: Split, pixels: int, settings: TrainingSettings, progress: Progress) -> KeptLogits:
+    """Those of a split, whose images are decoded to squares of so many pixels."""
+    kept = KeptLogits(len(split), split.group_numbers())
+    images = split.pixels(pixels, model.program.interpolation)
+    batches = list(zip(images.split(settings.batch_size), split.labels.split(settings.batch_size), strict=True))
+    for batch, labels in progress.track(batches, "measuring how sure it may be"):
+        with autocast(model.device, settings.precision):
+            logits = model.source_logits(centre_view(batch, model.program.image_size).to(model.device))
+        kept.add(logits, labels)
+    return kept
+
+
+def certify(
+    model: Reprogrammed,
+    data: DataSet,
+    sizes: dict[str, int],
+    settings: TrainingSettings,
+    kept: KeptLogits | None,
+    progress: Progress,
+) -> None:
+    """Measure how sure the model may be and hang it on its mapping.
+
+    Where something was trained, its training images have shaped the program, which no leaving out undoes: validation images
+    are taken, if there are any. Where nothing was trained, each training image, or each group of them, is judged by the
+    mapping without it; of several views of each image, by that of the centre ones.
+
+    Args:
+        model: as the fit leaves it.
+        data: decoded.
+        sizes: the side that each split was decoded to.
+        settings: of the fit; `calibration` none measures nothing.
+        kept: the logits of the training images, where they are at hand.
+        progress: where to show progress.
+    """
+    mapping = model.mapping
+    mapping.certainty = None
+    if settings.calibration == "none" or not settings.views:  # 0: no image shall tell anything
+        return
+    options: dict[str, Any] = {"log_probabilities": model.frozen.log_probabilities}
+    if model.trainable and data.val is not None and len(data.val):
+        held = logits_of(model, data.val, sizes["val"], settings, progress)
+        measure_certainty(mapping, held.blocks, held_out=True, what="validation images", **options)
+    elif not mapping.learned:
+        if kept is None or not kept.whole:
+            kept = logits_of(model, data.train, sizes["train"], settings, progress)
+        measure_certainty(mapping, kept.blocks, **options)
+    if mapping.certainty is not None:
+        progress.say(str(mapping.certainty))
+        for note in mapping.certainty.notes:
+            progress.say(f"note: {note}")
