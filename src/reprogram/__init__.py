@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from reprogram.data.load import load_data as load_data
     from reprogram.errors import ReprogramError as ReprogramError
     from reprogram.mappings.base import Mapping as Mapping
-    from reprogram.mappings.base import make_mapping as make_mapping
     from reprogram.mappings.forecasting import Forecast as Forecast
     from reprogram.mappings.forecasting import forecast as forecast
     from reprogram.mappings.label_mapper import LabelMapper as LabelMapper
     from reprogram.mappings.label_mapper import LabelMapperCV as LabelMapperCV
+    from reprogram.mappings.making import make_mapping as make_mapping
     from reprogram.programs.base import make_program as make_program
     from reprogram.reprogrammed import Reprogrammed as Reprogrammed
     from reprogram.run.one_call import fit_data as fit_data
@@ -42,7 +42,7 @@ _WHERE = {
     "LabelMapperCV": "reprogram.mappings.label_mapper",
     "load_data": "reprogram.data.load",
     "load_frozen": "reprogram.sources.load",
-    "make_mapping": "reprogram.mappings.base",
+    "make_mapping": "reprogram.mappings.making",
     "make_program": "reprogram.programs.base",
     "Mapping": "reprogram.mappings.base",
     "ReprogramError": "reprogram.errors",

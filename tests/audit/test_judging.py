@@ -12,8 +12,8 @@ from reprogram.audit.judging import BY_TRAIN, LEFT_OUT, SET_ASIDE, UNJUDGED, jud
 from reprogram.audit.material import Material, from_arrays
 from reprogram.audit.report import ordered
 from reprogram.audit.views import OfAnswers, OfLogits
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.left_out import LeftOut
+from reprogram.mappings.making import make_mapping
 
 SOURCES, CLASSES = [f"source {i}" for i in range(7)], ("a", "b", "c")
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.class_gains import class_gains
 from reprogram.mappings.forecasting import forecast
 from reprogram.mappings.learning_curve import Measured
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.tail import Tail
 
 

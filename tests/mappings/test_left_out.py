@@ -5,8 +5,8 @@ import torch
 from numpy.random import default_rng
 
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.left_out import LeftOut
+from reprogram.mappings.making import make_mapping
 
 SOURCES, CLASSES = [f"source {i}" for i in range(7)], ["a", "b", "c"]
 

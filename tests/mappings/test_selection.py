@@ -9,9 +9,9 @@ from pydantic import Field
 
 from reprogram.errors import ReprogramError
 from reprogram.mappings.assignment import one_to_one
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.bootstrap import Bootstrap
 from reprogram.mappings.gaussians import gaussian
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import MAPPINGS, register_mapping
 from reprogram.mappings.scorers import Scorer
 from reprogram.mappings.selection import _conclude, _Judged, select

@@ -27,7 +27,7 @@ from reprogram.progress import Progress
 
 _BLOCK = 4096
 #: What a forecast is about where no mapping is named: of logits, and of top-K answers.
-_DEFAULTS = ("gaussian", "blm+")
+_DEFAULTS = ("gaussian", "gaussian+")
 
 
 def forecast_files(

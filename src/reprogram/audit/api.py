@@ -1,11 +1,15 @@
 """An audit in one call: of images under a frozen model, of files of answers, or of logits in memory."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
+from reprogram.answers.labels import Rows
 from reprogram.answers.shards import Files
+from reprogram.answers.truth import LabelTable
 from reprogram.audit.classes import confusions, small_classes
 from reprogram.audit.duplicates import find_duplicates
 from reprogram.audit.judging import judge
@@ -17,7 +21,8 @@ from reprogram.data.load import load_data
 from reprogram.data.splits import PARTS
 from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError, unknown
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.selection import select
 from reprogram.programs.base import NoProgram
@@ -26,6 +31,7 @@ from reprogram.reprogrammed import Reprogrammed
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
 from reprogram.sources.registry import find_source
+from reprogram.statistics.answers import TopK
 
 #: Which rows are audited: of one split, or all.
 Audited = Literal["train", "val", "test", "all"]
@@ -78,6 +84,7 @@ def audit_files(
     classes: Sequence[str] | None = None,
     source_labels: Sequence[str] | None = None,
     scores: Literal["fraction", "percent"] = "fraction",
+    labels: str | Path | LabelTable | None = None,
     split: Audited = "all",
     duplicates: bool = True,
     progress: Progress | None = None,
@@ -91,12 +98,14 @@ def audit_files(
         classes: see `fit_files`, also for `source_labels` and `scores`.
         source_labels: the labels that the model answers with.
         scores: the range of the scores of top-K answers.
+        labels: a table of the labels to be judged, for files that have none; see `LabelTable`.
         split: which rows are audited; the mapping is that of train in any case.
         duplicates: whether to look for images that are the same.
         progress: where to show progress.
         settings: of the mapping.
     """
-    shards = from_files(files, classes=classes, source_labels=source_labels, percent=scores == "percent", progress=progress)
+    given: dict[str, Any] = {"classes": classes, "source_labels": source_labels, "labels": labels}
+    shards = from_files(files, **given, percent=scores == "percent", progress=progress)
     with shards as material:
         return audited(material, mapping, settings, split=split, duplicates=duplicates)
 
@@ -209,19 +218,25 @@ def _chosen_rows(material: Material, split: str) -> torch.Tensor:
     return chosen
 
 
+def _given(rows: Rows, k_source: int) -> Tensor | TopK:
+    """The logits or answers of rows."""
+    if rows.logits is not None:
+        return rows.logits
+    assert rows.indices is not None
+    return TopK.of(rows.indices, rows.probabilities, k_source)
+
+
 def _mapping(material: Material, name: str | None, settings: dict[str, Any]) -> tuple[Mapping, list[str]]:
     """The mapping that judges, with nothing counted, and what is to be said about its choice."""
     notes: list[str] = []
     if name is None:
-        name = "gaussian" if material.answers is None else ("gaussian+" if "gaussian+" in MAPPINGS else "blm+")
+        name = "gaussian" if material.answers is None else "gaussian+"
     if name == AUTO:
         if settings:
             raise ReprogramError(f"mapping 'auto' chooses {', '.join(sorted(settings))} by itself; leave it out")
-        if material.answers is not None:
-            raise ReprogramError("mapping 'auto' needs all logits, but top-K answers were given; choose blm or blm+")
         train = material.splits == 0
         selection = select(
-            lambda: ((rows.logits, rows.targets) for _, rows in material.only(train) if rows.logits is not None),
+            lambda: ((_given(rows, len(material.source_labels)), rows.targets) for _, rows in material.only(train)),
             len(material.classes),
             span=material.span,
             log_probabilities=material.log_probabilities,
@@ -236,7 +251,7 @@ def _mapping(material: Material, name: str | None, settings: dict[str, Any]) -> 
     mapping = make_mapping(name, material.source_labels, material.classes, span=material.span, **settings)
     if material.answers is not None and not mapping.takes_answers:
         raise ReprogramError(
-            f"mapping {name!r} with these options needs all logits, but top-K answers were given; choose blm or blm+"
+            f"mapping {name!r} with these options needs all logits, but top-K answers were given; choose gaussian+ or blm+"
         )
     if mapping.learned or mapping.statistics is None:
         raise ReprogramError(f"mapping {name!r} is not estimated from statistics, so it cannot judge labels; choose another")

@@ -17,6 +17,7 @@ from reprogram.answers.manifest import manifest_beside
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import Files, find_shards, read_blocks
 from reprogram.answers.survey import survey_shards
+from reprogram.answers.truth import LabelTable
 from reprogram.data.dataset import DataSet
 from reprogram.data.splits import PARTS, SPLIT_WORDS
 from reprogram.errors import ReprogramError, shown
@@ -148,16 +149,17 @@ def from_files(
     classes: Sequence[str] | None = None,
     source_labels: Sequence[str] | None = None,
     percent: bool = False,
+    labels: str | Path | LabelTable | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Material]:
     """The rows of shards, read once and then kept on disk as numbers until the end, so that their number does not matter."""
     progress = progress or Progress()
-    shards = find_shards(files)
+    shards, truth = find_shards(files), None if labels is None else LabelTable.read(labels)
     manifest = manifest_beside(shards) or {}
     facts = manifest.get("shards", {})
     checksums = {name: str(facts[name]["sha256"]) for name in facts}
     with Workers() as workers, tempfile.TemporaryDirectory(prefix="reprogram-") as folder:
-        survey = survey_shards(shards, workers, progress, checksums)
+        survey = survey_shards(shards, workers, progress, checksums, labels=truth)
         sets = LabelSets.collect(
             survey,
             source_labels if source_labels is not None else manifest.get("source_labels"),
@@ -171,13 +173,14 @@ def from_files(
         words: list[str] = []
         unscored = 0
         for path in progress.track(Sized(iter(shards), len(shards)), "reading the shards"):
-            for block in read_blocks(path):
+            for block in read_blocks(path, labels=truth):
                 rows = sets.rows(block)
                 kept.add(rows)
                 unscored += int(rows.unscored.sum())
                 names += _names(block)
                 words += block.splits or [""] * block.rows
         notes = [f"{unscored} answers lack scores and were weighed by rank"] if unscored else []
+        notes += [] if truth is None else [truth.note(survey.truths, survey.rows, survey.answers)]
         yield Material(
             kept.start,
             kept.targets,

@@ -12,13 +12,12 @@ from reprogram.answers.labels import Rows
 from reprogram.audit.certainty import fitted_certainty
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.grouping import FOLDS
-from reprogram.mappings.leave_one_out import bayes_without
 from reprogram.mappings.left_out import LeftOut
 from reprogram.mappings.registry import MAPPINGS
-from reprogram.mappings.scorers import LEAVE_ONE_OUT, GaussianScorer
+from reprogram.mappings.scorers import LEAVE_ONE_OUT, GaussianScorer, count
+from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
 from reprogram.statistics.gaussian import GaussianStatistics
-from reprogram.statistics.joint import JointStatistics
 
 Pass = Callable[[], Iterator[Rows]]
 _LEAST_SHARE = 1e-6  # of a class for which nothing in an answer speaks
@@ -125,12 +124,11 @@ class OfLogits(View):
 
 
 class OfAnswers(View):
-    """Of top-K answers: by exact leave-one-out where weights are Bayes' rule on J, on folds for other mappings."""
+    """Of top-K answers."""
 
     def __init__(self, mapping: Mapping, **options: Any) -> None:
         super().__init__(mapping, **options)
-        self._by_formula = isinstance(mapping.statistics, JointStatistics) and mapping.name in ("blm", "blm+")
-        self.how = LEAVE_ONE_OUT if self._by_formula else f"{FOLDS} folds"
+        self.how = LEAVE_ONE_OUT if LeftOut(mapping).by_formula(answers=True) else f"{FOLDS} folds"
 
     @override
     def tune(self, start: Pass, statistics: Statistics) -> None:
@@ -138,64 +136,32 @@ class OfAnswers(View):
 
     @override
     def count(self, statistics: Statistics, rows: Rows) -> None:
-        count: Any = statistics  # every mapping that takes answers has statistics that do
-        count.update_top_k(rows.indices, rows.probabilities, rows.targets)
+        count(statistics, self._answers(rows), rows.targets)
 
     @override
     def left_out(self, start: Pass, statistics: Statistics) -> Iterator[Tensor]:
-        if self._by_formula:
-            assert isinstance(statistics, JointStatistics)
-            yield from (self._without(rows, statistics) for rows in start())
-        else:
-            yield from self._on_folds(start, statistics)
+        def blocks() -> Iterator[tuple[TopK, Tensor]]:
+            for rows in start():
+                yield self._answers(rows), rows.targets
+
+        for scores, _ in LeftOut(self.mapping)(blocks, statistics=statistics):
+            yield scores
 
     @override
     def scores(self, rows: Rows) -> Tensor:
-        return self._scores_by(self.mapping, rows)
+        answers = self._answers(rows)
+        return _as_logits(self.mapping.predict_answers(answers.indices, answers.probabilities).probabilities)
 
     @override
     def contributions(self, rows: Rows, suggested: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
-        assert rows.indices is not None
-        assert rows.probabilities is not None
-        weights, labels = self.mapping.weights.cpu(), rows.indices.clamp_min(0)
-        apart = weights[labels, suggested[:, None]] - weights[labels, given[:, None]]
-        return rows.indices, (apart * rows.probabilities).masked_fill(rows.indices < 0, 0).float()
+        answers = self._answers(rows)
+        weights = self.mapping.weights.cpu()
+        apart = weights[answers.labels, suggested[:, None]] - weights[answers.labels, given[:, None]]
+        return answers.indices, (apart * self.mapping.answer_values(answers)).masked_fill(answers.indices < 0, 0).float()
 
-    def _without(self, rows: Rows, statistics: JointStatistics) -> Tensor:
-        """Shares by Bayes' rule on J without each answer."""
+    def _answers(self, rows: Rows) -> TopK:
         assert rows.indices is not None
-        assert rows.probabilities is not None
-        labels, scores = _best(rows.indices, rows.probabilities, statistics.top_k)
-        added = torch.ones_like(scores) if statistics.kind == "counts" else scores
-        evidence = labels.clamp_min(0), added.masked_fill(labels < 0, 0)
-        said = torch.zeros(len(rows), statistics.k_source, dtype=torch.float64)
-        present = rows.probabilities.masked_fill(rows.indices < 0, 0)
-        said.scatter_add_(1, rows.indices.clamp_min(0), present)
-        smoothing: float = getattr(self.mapping.settings, "smoothing")  # noqa: B009  # of these two families
-        (found,) = bayes_without(statistics, evidence, rows.targets, smoothing, [said])
-        return _as_logits(found)
-
-    def _on_folds(self, start: Pass, statistics: Statistics) -> Iterator[Tensor]:
-        """Each by the mapping without its fold, whose statistics are taken out of those of all."""
-        parts = [statistics.empty() for _ in range(FOLDS)]
-        for rows, folds in _folded(start, self.mapping.k_target):
-            for fold, part in enumerate(parts):
-                if bool((folds == fold).any()):
-                    self.count(part, rows.where(folds == fold))
-        others = []
-        for part in parts:
-            other = self.mapping.with_classes(self.mapping.classes)
-            other.estimate(statistics.copy().subtract(part))
-            others.append(other)
-        for rows, folds in _folded(start, self.mapping.k_target):
-            found = torch.stack([self._scores_by(other, rows) for other in others])
-            yield found[folds, torch.arange(len(rows))]
-
-    @staticmethod
-    def _scores_by(mapping: Mapping, rows: Rows) -> Tensor:
-        assert rows.indices is not None
-        assert rows.probabilities is not None
-        return _as_logits(mapping.predict_answers(rows.indices, rows.probabilities).probabilities)
+        return TopK.of(rows.indices, rows.probabilities, self.mapping.k_source)
 
 
 def _as_logits(shares: Tensor) -> Tensor:
@@ -203,21 +169,3 @@ def _as_logits(shares: Tensor) -> Tensor:
     total = shares.sum(1, keepdim=True)
     even = torch.full_like(shares, 1 / shares.shape[1])
     return torch.where(total > 0, shares / total.where(total > 0, 1), even).clamp_min(_LEAST_SHARE).log()
-
-
-def _best(indices: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The best labels of each answer, as `JointStatistics.update_top_k` counts them: by score, among equals the first."""
-    order = scores.masked_fill(indices < 0, -1.0).sort(dim=1, descending=True, stable=True).indices[:, :count]
-    return indices.gather(1, order), scores.gather(1, order)
-
-
-def _folded(start: Pass, k_target: int) -> Iterator[tuple[Rows, Tensor]]:
-    """Rows with the fold of each: its number within its class, so that classes spread evenly."""
-    seen = torch.zeros(k_target, dtype=torch.int64)
-    for rows in start():
-        folds = torch.empty_like(rows.targets)
-        for label in rows.targets.unique().tolist():
-            members = (rows.targets == label).nonzero().flatten()
-            folds[members] = (seen[label] + torch.arange(len(members))) % FOLDS
-            seen[label] += len(members)
-        yield rows, folds

@@ -59,6 +59,7 @@ def _found(command: AuditCommand, settings: dict[str, Any], options: dict[str, A
             classes=None if command.classes is None else read_names(command.classes, "--classes"),
             source_labels=None if command.source_labels is None else read_names(command.source_labels, "--source-labels"),
             scores=command.scores,
+            labels=command.labels,
             split=command.split,
             duplicates=command.duplicates,
             progress=progress,

@@ -212,7 +212,7 @@ class ForecastCommand(Settings):
         description="Labelled images as for `reprogram fit`, or shards of logits or answers as for `reprogram map`; by "
         "default the run's images.",
     )
-    mapping: str | None = Field(None, description="Label mapping; by default gaussian, for top-K answers blm+")
+    mapping: str | None = Field(None, description="Label mapping; by default gaussian, for top-K answers gaussian+")
     factors: str = Field("2,4", description="How many times the labels at hand, with commas.")
     level: float = Field(0.9, ge=0.5, lt=1, description="How often an interval is to hold the truth.")
     out: str | None = Field(None, description="A .json or .csv file for the forecast.")
@@ -248,6 +248,7 @@ class AuditCommand(Settings):
     out: str | None = Field(None, description="A .csv, .jsonl or .parquet file for all labels, the most suspicious first.")
     top: int = Field(20, ge=0, description="Suspicious labels, and pairs of images and classes, to show.")
     duplicates: bool = Field(True, description="Look for images that are the same or nearly so.")
+    labels: str | None = Field(None, description=f"Of shards: {_TABLE}")
     shards: bool = Field(False, description="DATA are shards, also where they could be taken for a table of images.")
     classes: str | None = Field(None, description="Of shards, target classes, as for `reprogram map`.")
     source_labels: str | None = Field(None, description="Of shards, source labels, as for `reprogram map`.")

@@ -118,7 +118,7 @@ def measure_certainty(
         what: what held-out samples are called.
         block_size: rows at a time where whole arrays are given.
 
-    >>> from reprogram.mappings.base import make_mapping
+    >>> from reprogram.mappings.making import make_mapping
     >>> logits = torch.eye(3).repeat(40, 1) * 4 + torch.randn(120, 3, generator=torch.Generator().manual_seed(0))
     >>> targets = torch.tensor([0, 1, 2]).repeat(40)
     >>> mapping = make_mapping("gaussian", ["tabby", "beagle", "wren"], ["cat", "dog", "bird"])

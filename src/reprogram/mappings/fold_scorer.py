@@ -9,8 +9,9 @@ from typing_extensions import override
 
 from reprogram.errors import ignore_evidence_warnings
 from reprogram.mappings.affine import Affine
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
 from reprogram.mappings.grouping import FOLDS
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.scorers import Scorer, count
 from reprogram.mappings.shares import log_shares

@@ -53,6 +53,10 @@ class TopKGaussianMapping(DensityMapping):
         return logit_vectors(wide, self.settings.top_k, self.settings.weighting)
 
     @override
+    def answer_values(self, answers: TopK) -> Tensor:
+        return answer_values(answers, self.settings.weighting)
+
+    @override
     def answer_shares(self, affine: Affine, answers: TopK) -> tuple[Tensor, Tensor]:
         affine = affine.to(torch.float64)
         answers = answers.to(affine.omega.device).best(self.settings.top_k)

@@ -7,7 +7,8 @@ from reprogram.data.decode import Decoding
 from reprogram.data.load import load_data
 from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.selection import Selection
 from reprogram.programs.base import make_program
