@@ -11,7 +11,7 @@ import pytest
 
 from command import SMALL, here, reprogram
 from conftest import draw_folder
-from reprogram.cli.commands import COMMANDS
+from reprogram.cli.table import COMMANDS
 from tiny_onnx import onnx_of_means
 
 WORDS = {"run", "images", "files", "artefact", "pattern", "name", "path"}  # positional in all commands that have them
