@@ -82,7 +82,7 @@ def test_answers_of_a_service(place, monkeypatch, capsys):
     assert printed.out.splitlines() == [
         "image,label,predicted,share,by_frequency,unseen_labels,set",
         "x.jpg,,cat,1.0,False,1,cat",
-        ",,cat,0.5,True,0,cat|dog",
+        "new.jsonl:2,,cat,0.5,True,0,cat|dog",
     ]
     assert "prediction sets for 90.0 %: 1.50 classes on average" in printed.err
     assert main(["map", "predict", "pets", "new.jsonl", "--unlike", "0.01"]) == 2

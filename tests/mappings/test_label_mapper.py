@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_dense_data, parametrize_with_checks
 from torch import nn
 
 import reprogram
@@ -36,14 +36,17 @@ EXPECTED = {
     "learned": {
         "check_sample_weight_equivalence_on_dense_data": "batches of repeated samples are other batches than weighted ones",
     },
+    "calibrated": {
+        "check_sample_weight_equivalence_on_dense_data": "temperatures of weighted samples are measured on folds",
+    },
 }
 
 
 def expected_failures(estimator):
     method = getattr(estimator, "method", None)
     if method in ("rlm", "flm", "ilm"):
-        return EXPECTED["one-to-one"]
-    return EXPECTED["learned"] if method in ("linear", "sigmoid") else {}
+        return EXPECTED["one-to-one"] | ({} if method == "rlm" else EXPECTED["calibrated"])
+    return EXPECTED["learned"] if method in ("linear", "sigmoid") else EXPECTED["calibrated"]
 
 
 @parametrize_with_checks(
@@ -57,6 +60,11 @@ def expected_failures(estimator):
 )
 def test_scikit_learn_conformance(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("method", ["flm", "blm", "blm+", "gaussian"])
+def test_whole_weights_repeat_a_sample(method):
+    check_sample_weight_equivalence_on_dense_data("LabelMapper", LabelMapper(method, calibration="none"))
 
 
 def drawn(seed=0, n=200, k_source=20, k_target=4, noise=2.0):

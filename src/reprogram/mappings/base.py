@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
 from reprogram.mappings.affine import Affine, checked_scores, shares_of
 from reprogram.mappings.asked import Asked
-from reprogram.mappings.class_labels import check_label_sets
+from reprogram.mappings.class_labels import check_label_sets, check_seed
 from reprogram.mappings.explain import Explanation, TextEncoder, explain_weights
 from reprogram.mappings.predictions import Predictions, checked_count, strongest_contributions
 from reprogram.mappings.settings import MappingSettings, Refresh
@@ -74,18 +74,14 @@ class Mapping(nn.Module, ABC):
     ) -> None:
         super().__init__()
         check_label_sets(source_labels, classes)
-        if not -(2**63) <= seed < 2**64:
-            raise ReprogramError(
-                "a seed of more than 64 bits was given, but torch takes at most so many; give a smaller one"
-            )
+        check_seed(seed)
         self.name, self.settings, self.seed, self.span, self.weighted = name, settings, seed, span, weighted
         self.source_labels, self.classes = copy.copy(source_labels), tuple(classes)
         self.statistics = self.empty_statistics()
         self._fold_parts: list[Affine] = []
         self.certainty: Certainty | None = None
-        start = self.start()
-        for part in ("omega", "shift", "scale", "bias"):
-            self.register_buffer(part, getattr(start, part))
+        for part, values in vars(self.start()).items():
+            self.register_buffer(part, values)
 
     @abstractmethod
     def empty_statistics(self) -> Statistics | None:
@@ -311,20 +307,15 @@ class Mapping(nn.Module, ABC):
         """
         wanted = Asked.read(asked)
         if not self.takes_answers:
-            raise ReprogramError(
-                f"mapping {self.name!r} needs all logits, but top-K answers were given; fit one with gaussian+ or blm+"
-            )
+            why = f"mapping {self.name!r} needs all logits, but top-K answers were given"
+            raise ReprogramError(f"{why}; fit one with gaussian+ or blm+")
         answers = TopK.of(indices, probabilities, self.k_source)
         shares, guessed = (part.cpu() for part in self.answer_shares(self.affine, answers))
-        if frequencies is None:
-            frequencies = torch.ones(self.k_target) if self.statistics is None else self.statistics.samples
-        frequencies = frequencies.double().cpu() / frequencies.double().sum().clamp_min(1e-300).cpu()
-        best = shares.where(~guessed[:, None], frequencies).argmax(1)
-        if self.certainty is not None and wanted.calibration != "none":
-            shares = self.certainty.calibrated_shares(shares)
-        shares = shares.where(~guessed[:, None], frequencies)
-        said = Predictions.of(shares, self.classes, guessed=guessed, indices=best)
-        return self._with_more(said, wanted, answers)
+        sure = None if wanted.calibration == "none" else self.certainty
+        honest = shares if sure is None else sure.calibrated_shares(shares)
+        if frequencies is None and self.statistics is not None:
+            frequencies = self.statistics.samples
+        return self._with_more(Predictions.of_answers(shares, honest, guessed, frequencies, self.classes), wanted, answers)
 
     def answer_values(self, answers: TopK) -> Tensor:
         """What each label of answers counts, (N, K): its probability, unless a family says otherwise."""

@@ -63,6 +63,12 @@ def check_label_sets(source_labels: Sequence[str], classes: Sequence[str]) -> No
         raise ReprogramError(f"the classes name {twice!r} more than once; give each a name of its own")
 
 
+def check_seed(seed: int) -> None:
+    """Raise unless torch takes this seed."""
+    if not -(2**63) <= seed < 2**64:
+        raise ReprogramError("a seed of more than 64 bits was given, but torch takes at most so many; give a smaller one")
+
+
 def class_names(classes: Labels) -> list[str]:
     """What the mapping calls them."""
     return [str(label) for label in classes.tolist()]

@@ -82,6 +82,24 @@ class Predictions:
         )
 
     @classmethod
+    def of_answers(
+        cls, shares: Tensor, honest: Tensor, guessed: Tensor, frequencies: Tensor | None, classes: Sequence[str]
+    ) -> "Predictions":
+        """Of top-K answers: the class of the largest share.
+
+        Args:
+            shares: (N, k_T) of the classes.
+            honest: (N, k_T) the same, to be told as probabilities.
+            guessed: (N,) where nothing in an answer speaks for any class: frequencies decide there.
+            frequencies: (k_T,) of the classes, on any scale; equal if None.
+            classes: their names.
+        """
+        rates = torch.ones(len(classes)).double() if frequencies is None else frequencies.double().cpu()
+        rates = rates / rates.sum().clamp_min(1e-300)
+        best, told = (part.where(~guessed[:, None], rates) for part in (shares, honest))
+        return cls.of(told, classes, guessed=guessed, indices=best.argmax(1))
+
+    @classmethod
     def together(cls, parts: Iterable["Predictions"], k_target: int) -> "Predictions":
         """The predictions of several batches, one after the other."""
         said = list(parts)
