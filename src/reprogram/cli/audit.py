@@ -1,6 +1,6 @@
 """`reprogram audit`: labels that look wrong, duplicates, and classes that cannot be told apart."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from reprogram.data.registry import FORMATS
 from reprogram.data.splits import PARTS
 from reprogram.errors import ReprogramError, shown
 from reprogram.files.foreign import expanded, is_file, is_folder, listed
-from reprogram.names import read_names
+from reprogram.names import read_names, short_names
 from reprogram.progress import Progress, for_stream
 from reprogram.scores import Score
 from reprogram.threads import granted_cpus
@@ -59,7 +59,7 @@ def _found(command: AuditCommand, settings: dict[str, Any], options: dict[str, A
             classes=None if command.classes is None else read_names(command.classes, "--classes"),
             source_labels=None if command.source_labels is None else read_names(command.source_labels, "--source-labels"),
             scores=command.scores,
-            labels=command.labels,
+            labels=command.label_table,
             split=command.split,
             duplicates=command.duplicates,
             progress=progress,
@@ -107,6 +107,8 @@ def holds_shards(words: Sequence[str]) -> bool:
 
 
 def _show_labels(found: Audit, count: int) -> None:
+    suspects = [row for row in found.suspicious(count) if row.differs]
+    names = short_names({reason.source for row in suspects for reason in (*row.reasons_for, *row.reasons_against)})
     rows = [
         [
             _short(row.name),
@@ -115,11 +117,10 @@ def _show_labels(found: Audit, count: int) -> None:
             row.suggested or "-",
             percent(row.wrong),
             percent(row.sure),
-            _reasons(row.reasons_for),
-            _reasons(row.reasons_against),
+            _reasons(row.reasons_for, names),
+            _reasons(row.reasons_against, names),
         ]
-        for row in found.suspicious(count)
-        if row.differs
+        for row in suspects
     ]
     if rows:
         headings = ("image", "split", "label", "rather", "wrong", "sure", "for", "against")
@@ -160,8 +161,8 @@ def _share(score: Score) -> str:
     return f"{percent(score.accuracy)} ({low:.0f} to {high:.0f}), {score.correct} of {score.n}"
 
 
-def _reasons(reasons: Sequence[Reason]) -> str:
-    return ", ".join(f"{reason.source.split(',')[0]} {reason.amount:+.1f}" for reason in reasons[:2])
+def _reasons(reasons: Sequence[Reason], names: Mapping[str, str]) -> str:
+    return ", ".join(f"{names[reason.source].split(',')[0]} {reason.amount:+.1f}" for reason in reasons[:2])
 
 
 def _short(name: str) -> str:

@@ -240,7 +240,7 @@ class AuditCommand(Settings):
     out: str | None = Field(None, description="A .csv, .jsonl or .parquet file for all labels, the most suspicious first.")
     top: int = Field(20, ge=0, description="Suspicious labels, and pairs of images and classes, to show.")
     duplicates: bool = Field(True, description="Look for images that are the same or nearly so.")
-    labels: str | None = Field(None, description=f"Of shards: {_TABLE}")
+    label_table: str | None = Field(None, description=f"Of shards: {_TABLE}")
     shards: bool = Field(False, description="DATA are shards, also where they could be taken for a table of images.")
     classes: str | None = Field(None, description="Of shards, target classes, as for `reprogram map`.")
     source_labels: str | None = Field(None, description="Of shards, source labels, as for `reprogram map`.")
