@@ -231,22 +231,27 @@ def page(results: dict, names: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+PARTS = {
+    "probabilities": lambda data, _: probabilities(data),
+    "coverage": lambda data, _: coverage(data, COORDINATES, SPLITS),
+    "whole": lambda data, _: coverage(data, None, WHOLE_SPLITS),
+    "strangers": strangers,
+}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", nargs="+")
-    parser.add_argument("--page", action="store_true", help="write the page anew from the kept numbers")
+    parser.add_argument("--parts", nargs="*", default=list(PARTS), help="which of them to measure anew; the others are kept")
     given = parser.parse_args()
     kept, names = HERE / "certainty.json", [Path(folder).name for folder in given.folders]
     results = json.loads(kept.read_text()) if kept.exists() else {}
-    if not given.page:
+    if given.parts:
         loaded = [load_logits(folder) for folder in given.folders]
         for data in loaded:
-            results[data.name] = {
-                "probabilities": probabilities(data),
-                "coverage": coverage(data, COORDINATES, SPLITS),
-                "whole": coverage(data, None, WHOLE_SPLITS),
-                "strangers": strangers(data, [other for other in loaded if other is not data]),
-            }
+            found = results.setdefault(data.name, {})
+            for part in given.parts:
+                found[part] = PARTS[part](data, [other for other in loaded if other is not data])
             kept.write_text(json.dumps(results, indent=1) + "\n")
     text = page(results, names)
     target = HERE.parent / "docs" / "results" / "certainty.md"

@@ -92,6 +92,9 @@ def test_without_a_judged_sample_it_is_the_stated_default():
     spread = float(scores.var(1, correction=0).mean().sqrt())
     assert sums.temperature() == pytest.approx(CENTRE * spread / np.log(4))
     assert sums.before() is None
+    small = TemperatureSums()
+    small.add(scores / 100, targets, judged=torch.zeros(len(targets), dtype=torch.bool))
+    assert small.temperature() == 1  # no sharper than the plain softmax
 
 
 def test_samples_whose_scores_are_all_equal_count_but_say_nothing_of_the_temperature():

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 import sealed
 from command import SMALL, here
 from reprogram import ReprogramError, Reprogrammed, fit_data, load_data
+from reprogram.mappings.stored_certainty import tensors_of, without_certainty
 from reprogram.progress import Progress
 
 SETTINGS = {
@@ -39,12 +40,16 @@ def test_it_equals_the_command_line_to_the_bit(by_command, shapes, tmp_path):
         assert (tmp_path / "run" / name).read_bytes() == (by_command / name).read_bytes(), name
     metrics = [sealed.without_times(folder / "metrics.jsonl") for folder in (tmp_path / "run", by_command)]
     assert metrics[0] == metrics[1]
-    expected = load_file(by_command / "artefact" / "artefact.safetensors")
+    held = load_file(by_command / "artefact" / "artefact.safetensors")
+    expected = without_certainty(held)
     quiet = fit_data(str(shapes), **SETTINGS)
     for model in (result.model, quiet.model, Reprogrammed.load(tmp_path / "run")):
         found = model.state_dict()
         assert expected.keys() == found.keys()
         assert all(torch.equal(expected[key], found[key]) for key in expected)
+        sure = tensors_of(model.mapping.certainty)
+        assert {**expected, **sure}.keys() == held.keys()
+        assert all(torch.equal(held[key], sure[key]) for key in sure)
     assert quiet.accuracy == result.accuracy == json.loads((by_command / "result.json").read_text())["accuracy"]
 
 

@@ -6,6 +6,7 @@ which keeps few samples from saying too much:
 
     Σ_i w_i · −log softmax(s_i / T)[y_i] + ½ · STRENGTH · (log T − log T₀)²,  T₀ = CENTRE · spread of the scores / log k_T
 
+Where no sample could be judged, T is T₀, or 1 if that is larger: without evidence, nothing is made sharper than it was.
 Both numbers of the prior were chosen by a look at four real sets (`benchmarks/certainty.py`). With n in the hundreds it no
 longer matters.
 
@@ -100,7 +101,7 @@ class TemperatureSums:
         self._nodes, self._first = both[0][:width] + both[1][:width], first
 
     def temperature(self) -> float:
-        """T; 1 where there was not one score that could tell."""
+        """T; the default where no sample was judged, and 1 where there was not one score that could tell."""
         found = self._found()
         return math.exp(found) if found is not None else 1.0
 
@@ -129,7 +130,7 @@ class TemperatureSums:
             return None
         centre = math.log(CENTRE * spread / math.log(max(self._k_target, 2)))
         if self._first is None:
-            return centre
+            return centre if self.n else max(centre, 0.0)
         # weights below 1 do not make the samples fewer, see `GaussianStatistics.effective_size`
         scale = max(1.0, self._weight / self._squares)
         logs = (self._first + torch.arange(len(self._nodes), dtype=torch.float64)) * STEP

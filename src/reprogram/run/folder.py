@@ -246,6 +246,10 @@ def summary(result: FitResult, data: DataSet) -> dict[str, Any]:
         "epochs": len(result.records),
         "chance": 1 / data.k_target,
         "calibration_error": result.test.calibration_error(),
+        "reliability": {
+            name: None if found is None else found.to_json()
+            for name, found in (("plain", result.test.raw), ("calibrated", result.test.honest))
+        },
         "per_class": {name: {"images": s.n, "correct": s.correct} for name, s in result.test.per_class().items()},
         "images": {"train": len(data.train), "val": len(data.val) if data.val else 0, "test": len(data.test)},
         "labels": {"source": model.frozen.k_source, "target": data.k_target},
