@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
 from reprogram.mappings.certainty import measure_certainty
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.prediction_sets import sets_of
 from reprogram.mappings.reliability import ReliabilitySums
 from reprogram.mappings.selection import select

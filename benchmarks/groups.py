@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.left_out import LeftOut
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.neighbours import missing_groups
 from reprogram.scores import Score, grouped_score
 from sets import load_logits

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from reprogram.mappings.bayesian import bayes
-from reprogram.mappings.gaussians import GaussianFit, rule
+from reprogram.mappings.gaussians import GaussianFit, gaussian_of
 from reprogram.mappings.prior import prior_matrix
 from reprogram.statistics import GaussianStatistics, JointStatistics
 
@@ -76,7 +76,7 @@ def measured(data: LogitSet) -> dict[str, dict[str, dict[str, list[float]]]]:
             fit = GaussianFit.of(GaussianStatistics(train.shape[1], len(data.classes)).update(train[chosen], labels[chosen]))
 
             def scored(prior: torch.Tensor | None, fit: GaussianFit = fit) -> float:
-                omega, mean, bias = rule(fit, prior=prior)
+                omega, mean, bias = gaussian_of(fit, prior=prior)
                 return accuracy((test - mean) @ omega + bias)
 
             plain = scored(None)

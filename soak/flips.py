@@ -21,7 +21,7 @@ from soak.verbs import SMALL, TRAINED, draw
 
 #: What is made for the flips, by the folder that holds it.
 _COMMANDS = (
-    ("fit", "--data", "data/shapes", *TRAINED, "--mapping", "blm", "--out", "run"),
+    ("fit", "--data", "data/shapes", *TRAINED, "--program", "padding", "--mapping", "blm", "--out", "run"),
     ("fit", "--data", "data/shapes", *TRAINED, "--mapping", "auto", "--program", "none", "--out", "chosen"),
     ("logits", "--data", "data/shapes", *SMALL, "--shard-size", "8", "--out", "shards"),
     ("logits", "--data", "data/shapes", *SMALL, "--shard-size", "8", "--format", "parquet", "--out", "tables"),

@@ -8,8 +8,8 @@ import unicodedata
 from pathlib import Path
 
 from reprogram.cli.arguments import parse, read
-from reprogram.cli.commands import COMMANDS
 from reprogram.cli.main import main
+from reprogram.cli.table import COMMANDS
 from reprogram.cli.text import show_table
 from reprogram.errors import ReprogramError, ignore_evidence_warnings
 from reprogram.registry import imported

@@ -18,7 +18,11 @@ SMALL = ("--model", "timm:test_resnet", "--no-pretrained", "--canvas", "64")
 TRAINED = (*SMALL, "--batch-size", "16", "--lr", "0.05", "--epochs", "2", "--val-fraction", "0.25")
 #: What tells how long something took, and so is never twice the same.
 TIMES = ("seconds", "images_per_second")
-_FIT = ("fit", "--data", "../data/shapes", *TRAINED, "--out", "run")
+_ANY_FIT = ("fit", "--data", "../data/shapes", *TRAINED, "--out", "run")
+_FIT = (*_ANY_FIT, "--program", "padding", "--mapping", "blm+")
+_FIT_AUTO = (*_ANY_FIT, "--program", "padding", "--mapping", "auto", "--no-cache")
+# a mapping that is wrong often enough for a trial of training
+_TRY = ("fit", "--data", "../data/shapes", *TRAINED[:-1], "0.6", "--mapping", "rlm", "--seed", "2", "--out", "run")
 _LOGITS = ("logits", "--data", "../data/shapes", *SMALL, "--shard-size", "8", "--out", "shards")
 _PREDICT = ("map", "predict", "mapping", "shards", "--out")
 #: Files that are replaced several times on the way: whole at each moment, but neither as before nor as at the end.
@@ -70,15 +74,16 @@ SCENARIOS = {
         Scenario(
             "fit auto",
             "empty",
-            (*_FIT, "--mapping", "auto", "--no-cache"),
-            again=(*_FIT, "--mapping", "auto", "--no-cache", "--resume"),  # the flags may be repeated
+            _FIT_AUTO,
+            again=(*_FIT_AUTO, "--resume"),  # the flags may be repeated
         ),
         Scenario(
             "fit without program",
             "empty",
-            (*_FIT, "--program", "none", "--mapping", "blm", "--no-cache"),
+            (*_ANY_FIT, "--program", "none", "--mapping", "blm", "--no-cache"),
             again=("fit", "--resume", "--out", "run"),
         ),
+        Scenario("fit by default", "empty", _TRY, again=(*_TRY, "--resume")),
         Scenario("fit longer", "run", ("fit", "--resume", "--out", "run", "--epochs", "3")),
         Scenario("logits", "empty", _LOGITS, rival=(*_LOGITS[:-1], "shards", "--seed", "1")),
         Scenario("logits continued", "shards, one missing", _LOGITS),

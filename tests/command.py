@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 SMALL = ("--model", "timm:test_resnet", "--no-pretrained", "--canvas", "64", "--batch-size", "16", "--lr", "0.05")
+PADDING = ("--program", "padding")
 
 
 def reprogram(*arguments, cwd=None, check=True, **options):

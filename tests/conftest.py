@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from command import SMALL, here
+from command import PADDING, SMALL, here
 from reprogram.sources.load import load_frozen
 
 # The networks here are small and the test workers share the cores: a second thread mostly waits for the first one.
@@ -60,5 +60,5 @@ def shapes(tmp_path_factory):
 def run(shapes, tmp_path_factory):
     """A finished run on the drawn shapes, and what was printed."""
     folder = tmp_path_factory.mktemp("runs") / "shapes"
-    done = here("fit", "--data", shapes, "--mapping", "blm", "--epochs", 3, "--out", folder, *SMALL)
+    done = here("fit", "--data", shapes, "--mapping", "blm", "--epochs", 3, "--out", folder, *PADDING, *SMALL)
     return folder, done.stdout

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TEXT = "\n".join(page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
-NAMESPACES = ("", ".mappings", ".programs", ".sources", ".statistics", ".data", ".training", ".answers", ".run")
+NAMESPACES = ("", ".mappings", ".programs", ".sources", ".statistics", ".data", ".training", ".answers", ".audit", ".run")
 NAMES = [
     (f"reprogram{space}", name) for space in NAMESPACES for name in importlib.import_module(f"reprogram{space}").__all__
 ]

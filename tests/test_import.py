@@ -55,6 +55,7 @@ ORDER = (
     ("data",),
     ("training",),
     ("answers",),
+    ("audit",),
     ("run",),
     ("cli",),
     ("__main__",),

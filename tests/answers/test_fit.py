@@ -16,7 +16,7 @@ from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import read_blocks
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.files import write_sealed
-from reprogram.mappings.base import make_mapping
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.selection import Candidate, Scored, Selection, select
 from reprogram.scores import Score
 from reprogram.statistics.answers import TopK

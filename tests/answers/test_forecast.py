@@ -10,8 +10,8 @@ from reprogram.answers.forecast import AnswerLearner, forecast_files
 from reprogram.answers.kinds import holds_answers
 from reprogram.answers.labels import LabelSets
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import make_mapping
-from reprogram.mappings.forecast import forecast
+from reprogram.mappings.forecasting import forecast
+from reprogram.mappings.making import make_mapping
 
 CLASSES = ["ant", "bee", "cow"]
 

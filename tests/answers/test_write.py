@@ -14,7 +14,7 @@ from reprogram.answers.write import write_logits
 from reprogram.data.decode import Decoding
 from reprogram.data.load import load_data
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import make_mapping
+from reprogram.mappings.making import make_mapping
 from reprogram.programs.base import make_program
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.sources.black_box import BlackBox

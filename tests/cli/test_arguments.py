@@ -11,7 +11,7 @@ from pydantic import Field
 
 from command import here
 from reprogram.cli.arguments import parse, read, spell
-from reprogram.cli.commands import COMMANDS
+from reprogram.cli.table import COMMANDS
 from reprogram.errors import ReprogramError
 from reprogram.settings import Settings
 

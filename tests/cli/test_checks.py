@@ -8,7 +8,8 @@ import pytest
 from hostile import special_files
 from reprogram.cli.arguments import parse, spell
 from reprogram.cli.checks import check_fit, check_folder, check_logits, check_map, check_predict, check_run
-from reprogram.cli.commands import COMMANDS, EvaluateCommand, PredictCommand
+from reprogram.cli.commands import EvaluateCommand, PredictCommand
+from reprogram.cli.table import COMMANDS
 from reprogram.errors import ReprogramError
 
 CONFIGS = {

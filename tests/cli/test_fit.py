@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from command import SMALL, here, reprogram
+from command import PADDING, SMALL, here, reprogram
 from conftest import draw_folder
 from reprogram.cli import fit as cli_fit
 from reprogram.run.config import FitConfig
@@ -26,7 +26,7 @@ def test_fit_fills_the_run_folder(run):
     folder, printed = run
     assert {path.name for path in folder.iterdir()} == {
         "config.json", "metrics.jsonl", "result.json", "environment.json", "artefact", "checkpoint", "predictions.csv",
-        "images.txt",
+        "images.txt", "first.json",
     }  # fmt: skip
     result = json.loads((folder / "result.json").read_text())
     assert set(result["accuracy"]) == {"last", "selected", "best_on_test"}
@@ -116,7 +116,7 @@ def interrupt_in_an_epoch(arguments, folder, epochs_done, how):
 @pytest.mark.parametrize("mapping", ["blm+", "ilm"])
 def test_a_killed_fit_resumes_to_the_bit(shapes, tmp_path, mapping):
     """SIGKILL in an epoch, then --resume: the same accuracies, metrics, θ and ω as an undisturbed run."""
-    arguments = ("fit", "--data", shapes, "--mapping", mapping, "--epochs", MANY, *SMALL)
+    arguments = ("fit", "--data", shapes, "--mapping", mapping, "--epochs", MANY, *PADDING, *SMALL)
     here(*arguments, "--out", tmp_path / "whole")
     code, _ = interrupt_in_an_epoch((*arguments, "--out", tmp_path / "cut"), tmp_path / "cut", 2, signal.SIGKILL)
     assert code == -signal.SIGKILL
@@ -137,7 +137,7 @@ def test_a_killed_fit_resumes_to_the_bit(shapes, tmp_path, mapping):
 
 
 def test_a_cache_that_is_cut_under_a_run_ends_it_with_a_word_and_resume_decodes_again(shapes, tmp_path):
-    arguments = ("fit", "--data", shapes, "--mapping", "blm", "--epochs", 12, *SMALL, "--out", tmp_path / "run")
+    arguments = ("fit", "--data", shapes, "--mapping", "blm", "--epochs", 12, *PADDING, *SMALL, "--out", tmp_path / "run")
     environment = {**os.environ, "REPROGRAM_CACHE": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "reprogram", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
@@ -153,7 +153,7 @@ def test_a_cache_that_is_cut_under_a_run_ends_it_with_a_word_and_resume_decodes_
 
 
 def test_ctrl_c_leaves_a_resumable_run_and_says_how(shapes, tmp_path):
-    arguments = ("fit", "--data", shapes, "--epochs", MANY, *SMALL, "--out", tmp_path / "run")
+    arguments = ("fit", "--data", shapes, "--epochs", MANY, *PADDING, *SMALL, "--out", tmp_path / "run")
     code, printed = interrupt_in_an_epoch(arguments, tmp_path / "run", 1, signal.SIGINT)
     assert code == 130
     assert f"reprogram fit --resume --out {tmp_path / 'run'}" in printed
@@ -170,12 +170,12 @@ def test_resuming_a_finished_run_changes_nothing(run):
 
 def test_auto_chooses_a_mapping_once_and_says_why(shapes, tmp_path):
     folder = tmp_path / "auto"
-    done = here("fit", "--data", shapes, "--mapping", "auto", "--epochs", 2, "--out", folder, *SMALL)
+    done = here("fit", "--data", shapes, "--mapping", "auto", "--epochs", 2, "--out", folder, *PADDING, *SMALL)
     selection = json.loads((folder / "selection.json").read_text())
     chosen = json.loads((folder / "artefact" / "artefact.json").read_text())["mapping"]
     assert chosen["name"] == selection["choice"]["mapping"]
     assert f"chosen {chosen['name']}" in done.stdout
-    assert {row["mapping"] for row in selection["table"]} == {"flm", "blm", "blm+", "gaussian"}
+    assert {row["mapping"] for row in selection["table"]} == {"flm", "blm", "blm+", "gaussian", "gaussian+"}
     again = here("fit", "--resume", "--out", folder)
     assert "chosen" not in again.stdout
     refused = here("fit", "--data", shapes, "--mapping", "auto", "--smoothing", 3, *SMALL, cwd=tmp_path, check=False)

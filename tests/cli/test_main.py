@@ -11,7 +11,7 @@ import pytest
 
 from command import SMALL, here, reprogram
 from conftest import draw_folder
-from reprogram.cli.commands import COMMANDS
+from reprogram.cli.table import COMMANDS
 from tiny_onnx import onnx_of_means
 
 WORDS = {"run", "images", "files", "artefact", "pattern", "name", "path"}  # positional in all commands that have them
@@ -71,7 +71,10 @@ MISTAKES = {
     "a batch beyond all bounds": (["fit", "--batch-size", "9223372036854775808"], ["--batch-size", "less than or equal"]),
     "a seed beyond all bounds": (["fit", "--seed", "9223372036854775808"], ["--seed 9223372036854775808", "less than"]),
     "shots beyond all bounds": (["fit", "--shots", "9223372036854775808"], ["--shots 9223372036854775808", "below 2^63"]),
-    "an option beyond all bounds": (["fit", "--top-k", "9223372036854775808"], ["--top-k 9", "below 2^63"]),
+    "an option beyond all bounds": (
+        ["fit", "--mapping", "blm+", "--top-k", "9223372036854775808"],
+        ["--top-k 9", "below 2^63"],
+    ),
     "a row beyond all bounds": (["map", "x.npz", "--seed", "9223372036854775808"], ["--seed 9", "below 2^63"]),
     "a number without end": (["fit", "--seed", "9" * 5000], ["--seed ", "9999", "integer"]),
     "a config beyond all bounds": (["fit", "--config", "{beyond}"], ["--split-seed 9", "below 2^63"]),
@@ -79,10 +82,13 @@ MISTAKES = {
         ["fit", *SMALL[:3], "--canvas", "4611686018427387904"],
         ["equal to 8192", "--canvas"],
     ),
-    "negative smoothing": (["fit", "--smoothing", "-1"], ["--smoothing -1", "greater than or equal to 0"]),
-    "smoothing NaN": (["fit", "--smoothing", "nan"], ["--smoothing nan", "finite"]),
+    "negative smoothing": (
+        ["fit", "--mapping", "blm", "--smoothing", "-1"],
+        ["--smoothing -1", "greater than or equal to 0"],
+    ),
+    "smoothing NaN": (["fit", "--mapping", "blm", "--smoothing", "nan"], ["--smoothing nan", "finite"]),
     "top ratio zero": (
-        ["fit", "--top-ratio", "0", "--program", "none", *SMALL],
+        ["fit", "--mapping", "blm+", "--top-ratio", "0", "--program", "none", *SMALL],
         ["--top-ratio 0", "greater than 0 or 'all'"],
     ),
     "unknown optimizer": (["fit", "--optimizer", "adamw"], ["--optimizer adamw", "'adam' or 'sgd'"]),
@@ -101,7 +107,7 @@ MISTAKES = {
     "no image at all": (["predict", "{run}", "{table}"], ["table.csv", "cannot be decoded"]),
     "evaluate where": (["evaluate"], ["RUN is missing"]),
     "a split that is not there": (["evaluate", "{run}", "--data", "{foreign}", "--split", "dev"], ["--split dev"]),
-    "image too large": (["fit", "--image-size", "300", *SMALL], ["300", "64"]),
+    "image too large": (["fit", "--program", "padding", "--image-size", "300", *SMALL], ["300", "64"]),
     "frame too wide": (["fit", "--program", "watermark", "--frame", "40", *SMALL], ["40", "32"]),
     "frame without watermark": (["fit", "--program", "padding", "--frame", "4", *SMALL], ["frame", "watermark"]),
     "missing weights": (["fit", "--weights", "nowhere.safetensors"], ["nowhere.safetensors", "does not exist"]),
@@ -206,7 +212,7 @@ def test_a_mistake_in_a_real_process(tmp_path):
     assert done.stdout == ""
     assert done.stderr == (
         "reprogram: mapping 'blmm' is not known; did you mean 'blm'? "
-        "(known: rlm, flm, ilm, blm, blm+, gaussian, linear, sigmoid, none, ensemble, auto)\n"
+        "(known: rlm, flm, ilm, blm, blm+, gaussian, gaussian+, linear, sigmoid, none, ensemble, auto)\n"
     )
     assert not list(tmp_path.iterdir())
 
@@ -222,7 +228,7 @@ def test_a_mistake_in_a_real_process(tmp_path):
         ["fit", "--program", "pading"],
         ["fit", "--epohcs", "3"],
         ["fit", "--epochs", "three"],
-        ["fit", "--smoothing", "-1"],
+        ["fit", "--mapping", "blm", "--smoothing", "-1"],
         ["fit", "--mapping", "rlm", "--top-ratio", "all"],
         ["fit", "--image-size", "9", "--frame", "3"],
         ["fit", "nowhere"],

@@ -5,7 +5,7 @@ import torch
 
 from one_to_one import spread
 from reprogram.mappings.affine import Affine
-from reprogram.mappings.base import make_mapping
+from reprogram.mappings.making import make_mapping
 
 EACH = {
     "flm": {},

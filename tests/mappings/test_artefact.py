@@ -13,7 +13,8 @@ from reprogram.errors import ReprogramError
 from reprogram.files import write_sealed
 from reprogram.mappings import artefact
 from reprogram.mappings.artefact import FILES, load_mapping
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.programs.base import make_program
 from reprogram.reprogrammed import Reprogrammed

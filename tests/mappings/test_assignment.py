@@ -11,7 +11,7 @@ import oracle
 from one_to_one import chosen, evidence_matrices, quiet
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.mappings.assignment import one_to_one, random
-from reprogram.mappings.base import make_mapping
+from reprogram.mappings.making import make_mapping
 
 fast = settings(deadline=None, derandomize=True, max_examples=60)
 

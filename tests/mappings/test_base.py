@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from one_to_one import SOURCE, chosen, quiet, spread
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.mappings.assignment import one_to_one
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.bayesian import bayes
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.sources.texts import Texts
 from reprogram.statistics.gaussian import GaussianStatistics

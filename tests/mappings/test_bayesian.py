@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import oracle
 from one_to_one import SOURCE, evidence_matrices, quiet
 from reprogram.errors import EvidenceWarning, ReprogramError
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.bayesian import bayes
+from reprogram.mappings.making import make_mapping
 from reprogram.statistics.joint import JointStatistics, top_count
 
 fast = settings(deadline=None, derandomize=True, max_examples=60)

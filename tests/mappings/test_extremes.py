@@ -8,9 +8,9 @@ import torch
 
 from reprogram.errors import EvidenceWarning, NonFiniteError, ReprogramError
 from reprogram.mappings.assignment import one_to_one
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.bayesian import bayes
 from reprogram.mappings.label_mapper import LabelMapper, LabelMapperCV
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import select
 from reprogram.statistics.joint import JointStatistics

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import oracle
 from reprogram.errors import EvidenceWarning, ReprogramError
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.gaussians import gaussian, log_priors
+from reprogram.mappings.making import make_mapping
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
 
 fast = settings(deadline=None, derandomize=True, max_examples=40)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from reprogram.errors import ReprogramError
 from reprogram.mappings import grouping
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.grouping import Passes, group_hash, group_numbers
 from reprogram.mappings.label_mapper import LabelMapperCV
 from reprogram.mappings.left_out import LeftOut
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.scorers import GaussianScorer
 from reprogram.mappings.selection import select
 

@@ -18,8 +18,8 @@ from torch import nn
 import reprogram
 import sealed
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.label_mapper import LabelMapper, LabelMapperCV
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import MAPPINGS
 
 MORE_CLASSES = "the check has more classes than columns, but a one-to-one mapping gives each class a column of its own"

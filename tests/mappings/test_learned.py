@@ -5,8 +5,9 @@ import torch
 
 from one_to_one import SOURCE
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
 from reprogram.mappings.learned import LearnedMapping
+from reprogram.mappings.making import make_mapping
 from reprogram.statistics.joint import JointStatistics
 
 CLASSES = ["cat", "dog"]

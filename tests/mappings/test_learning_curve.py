@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.random import default_rng
 
 from reprogram.mappings import learning_curve
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.learning_curve import LogitLearner, measure, narrow_gaussian, weighted_accuracy
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.selection import leads
 
 

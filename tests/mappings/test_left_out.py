@@ -5,8 +5,8 @@ import torch
 from numpy.random import default_rng
 
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.left_out import LeftOut
+from reprogram.mappings.making import make_mapping
 
 SOURCES, CLASSES = [f"source {i}" for i in range(7)], ["a", "b", "c"]
 
@@ -40,6 +40,27 @@ def test_each_sample_is_scored_by_the_mapping_without_it(name, settings):
         torch.testing.assert_close(
             found[index : index + 1].float(), mapping(logits[index : index + 1]), rtol=1e-4, atol=1e-4
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("gaussian", {}), ("blm", {}), ("blm+", {"top_k": 5}), ("blm", {"normalize": "centre"}), ("ilm", {})],
+)
+def test_what_was_counted_before_spares_a_pass_where_a_formula_needs_no_more(name, settings):
+    logits, targets = samples(2)
+    mapping = make_mapping(name, SOURCES, CLASSES, **settings)
+    passes = []
+
+    def blocks():
+        passes.append(1)
+        yield logits[:20], targets[:20]
+        yield logits[20:], targets[20:]
+
+    plain = torch.cat([scores for scores, _ in LeftOut(mapping)((logits, targets))])
+    counted = mapping.count(logits, targets)
+    spared = torch.cat([scores for scores, _ in LeftOut(mapping)(blocks, statistics=counted)])
+    torch.testing.assert_close(spared, plain)
+    assert len(passes) == (2 if name == "ilm" or settings.get("normalize") else 1)
 
 
 @pytest.mark.parametrize("name", ["flm", "ilm"])

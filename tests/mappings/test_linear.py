@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from one_to_one import SOURCE, spread
-from reprogram.mappings.base import make_mapping
+from reprogram.mappings.making import make_mapping
 
 NORMALISED = ["rlm", "flm", "ilm", "blm", "blm+", "linear", "sigmoid"]
 

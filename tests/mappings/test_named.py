@@ -4,7 +4,7 @@ import pytest
 
 from one_to_one import chosen
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import make_mapping
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.named import same_labels
 
 

@@ -6,7 +6,7 @@ import torch
 
 from one_to_one import SOURCE
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import make_mapping
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.predictions import Contribution, Predictions, strongest_contributions
 
 CLASSES = ["cat", "dog", "owl"]

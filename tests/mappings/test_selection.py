@@ -9,12 +9,14 @@ from pydantic import Field
 
 from reprogram.errors import ReprogramError
 from reprogram.mappings.assignment import one_to_one
-from reprogram.mappings.base import make_mapping
+from reprogram.mappings.bootstrap import Bootstrap
 from reprogram.mappings.gaussians import gaussian
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import MAPPINGS, register_mapping
 from reprogram.mappings.scorers import Scorer
-from reprogram.mappings.selection import select
+from reprogram.mappings.selection import _conclude, _Judged, select
 from reprogram.mappings.settings import MappingSettings, TopKBayesSettings, tried
+from reprogram.registry import imported
 from reprogram.statistics.gaussian import GaussianStatistics
 from reprogram.statistics.joint import JointStatistics
 
@@ -258,3 +260,33 @@ def test_a_mapping_of_another_package_is_chosen_by_its_own_scorer(nearest_mean):
     alone = select((logits, targets), 4, methods=["nearest"], grid={"power": [3]})
     assert [str(row.candidate) for row in alone.table] == ["nearest (power 3)"]
     assert (alone.certainty, alone.runner_up, alone.lead) == (1.0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("better", "both", "neither", "k_target", "chosen"),
+    [
+        (1, 30, 9, 4, "gaussian"),  # ahead by chance
+        (12, 20, 8, 4, "blm"),  # clearly ahead
+        (12, 20, 8, 10, "gaussian"),  # on too few samples of each class
+        (0, 20, 20, 4, "gaussian"),  # equal
+    ],
+)
+def test_another_mapping_than_the_trusted_one_is_chosen_only_where_it_is_clearly_ahead(
+    better, both, neither, k_target, chosen
+):
+    """Two candidates, and the samples that only the first, that both and that neither of them gets right."""
+    rows = torch.tensor([[True, False]] * better + [[True, True]] * both + [[False, False]] * neither)
+    scorers = [
+        imported(MAPPINGS[name].scorer)(MAPPINGS[name], 20, k_target, {}, span=None, log_probabilities=False)
+        for name in ("blm", "gaussian")
+    ]
+    judged = _Judged.__new__(_Judged)
+    bootstrap = Bootstrap(len(rows), 2)
+    bootstrap.add(rows)
+    judged.n, judged.correct, judged.how, judged._groups = len(rows), bootstrap.totals.tolist(), "leave-one-out", None
+    judged.shares = bootstrap.sums / len(rows)
+    found = _conclude(scorers, judged, ())
+    assert found.choice.mapping == chosen
+    assert found.runner_up.candidate.mapping == {"blm": "gaussian", "gaussian": "blm"}[chosen]
+    assert found.lead[0] == pytest.approx((1 if chosen == "blm" else -1) * better / 40)
+    assert ("may be chance" in str(found)) == (chosen == "gaussian" and better > 0)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 import oracle
 from reprogram import LabelMapper
 from reprogram.errors import ReprogramError, ignore_evidence_warnings
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
 from reprogram.mappings.left_out import LeftOut
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.selection import select
 from reprogram.statistics.answers import TopK
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE

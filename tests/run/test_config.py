@@ -29,11 +29,13 @@ def test_only_what_was_said_counts_as_given():
         ({"program": "pading"}, "program 'pading' is not known; did you mean 'padding'"),
         ({"model": "resnet18"}, "'resnet18' is not of the form source:name"),
         ({"smothing": 1}, "setting 'smothing' is not known; did you mean 'smoothing'"),
-        ({"smoothing": -1}, "smoothing = -1 was given, but it should be greater than or equal to 0"),
+        ({"mapping": "blm", "smoothing": -1}, "smoothing = -1 was given, but it should be greater than or equal to 0"),
         ({"mapping": "rlm", "smoothing": 1}, "mapping 'rlm' does not use smoothing"),
         ({"mapping": "auto", "smoothing": 3}, "smoothing = 3 was given, but mapping auto chooses it"),
         ({"program": "none", "frame": 3}, "program 'none' does not use frame"),
-        ({"image_size": 9, "frame": 3}, "does not use frame"),  # no program takes both
+        ({"image_size": 9, "frame": 3}, "does not use image_size"),  # no program takes both
+        ({"smoothing": 3}, "smoothing = 3 was given, but mapping auto chooses it; leave it out, or name a mapping"),
+        ({"image_size": 9}, "program 'watermark' does not use image_size; .* choose one that does: padding"),
         ({"templates": "x"}, "model source 'bundled' does not use templates"),
         ({"epochs": 0}, "epochs = 0"),
         ({"lr": float("inf")}, "lr = inf"),
@@ -47,17 +49,19 @@ def test_what_cannot_be_is_one_sentence(values, words):
 
 
 def test_a_setting_may_belong_to_the_program_that_the_model_brings():
-    """Without a named program, the model decides: a frame is a frame of its watermark."""
+    """Without a named program it is one of the watermark that is tried, or of the paper's program for the model."""
     config = FitConfig(model="openclip:ViT-B-16/openai", frame=5)
     assert resolve(config, Facts(224, default_program="watermark", frame=30)).extras["frame"] == 5
+    assert resolve(FitConfig(frame=5), Facts(224)).extras["frame"] == 5
+    assert resolve(FitConfig(protocol="paper", image_size=9), Facts(224)).extras["image_size"] == 9
     with pytest.raises(ReprogramError, match="program 'padding' does not use frame"):
-        resolve(config, Facts(224, default_program="padding"))
+        FitConfig(protocol="paper", frame=5)
 
 
 def test_a_flag_s_text_is_the_number_of_a_file():
-    texts = FitConfig.read({"smoothing": "3", "mapping": "blm", "image_size": "9", "epochs": "4"})
-    assert texts == FitConfig.read({"smoothing": 3.0, "mapping": "blm", "image_size": 9, "epochs": 4})
-    assert texts.given == {"epochs": 4, "mapping": "blm", "smoothing": 3.0, "image_size": 9}
+    texts = FitConfig.read({"smoothing": "3", "mapping": "blm", "frame": "9", "epochs": "4"})
+    assert texts == FitConfig.read({"smoothing": 3.0, "mapping": "blm", "frame": 9, "epochs": 4})
+    assert texts.given == {"epochs": 4, "mapping": "blm", "smoothing": 3.0, "frame": 9}
 
 
 def test_the_settings_of_the_source_are_stored_too():

@@ -31,9 +31,25 @@ TINY = {"model": "timm:test_resnet", "pretrained": False, "canvas": 32}
 
 def test_the_defaults_of_a_classifier():
     config = resolve(FitConfig(), CLASSIFIER)
-    assert (config.epochs, config.lr, config.batch_size, config.val_fraction) == (20, 0.05, 64, 0.1)
-    assert (config.program, config.canvas, config.extras["image_size"], config.augment) == ("padding", 224, 128, "none")
-    assert (config.mapping, config.extras["refresh"]) == ("blm+", "reuse")
+    assert (config.epochs, config.lr, config.batch_size, config.val_fraction) == (20, 0.002, 64, 0.1)
+    assert (config.program, config.mapping, config.canvas, config.augment) == ("auto", "auto", 224, "none")
+    padded = resolve(FitConfig(program="padding", mapping="blm+"), CLASSIFIER)
+    assert (padded.canvas, padded.extras["image_size"], padded.augment, padded.lr) == (224, 128, "none", 0.05)
+    assert padded.extras["refresh"] == "reuse"
+
+
+def test_where_nothing_can_be_trained_nothing_is_tried():
+    config = resolve(FitConfig(model="onnx:model.onnx"), Facts(input_size=224, default_program="none"))
+    assert (config.program, config.mapping) == ("none", "auto")
+
+
+def test_the_paper_s_protocol_names_the_paper_s_program_and_mapping():
+    config = resolve(FitConfig(protocol="paper"), CLASSIFIER)
+    assert (config.program, config.mapping, config.extras["image_size"]) == ("padding", "blm+", 128)
+    told = resolve(FitConfig(protocol="paper", top_ratio=0.3, image_size=99), CLASSIFIER)
+    assert (told.extras["top_ratio"], told.extras["image_size"]) == (0.3, 99)
+    chosen = resolve(FitConfig(protocol="paper", mapping="auto", program="auto"), CLASSIFIER)
+    assert (chosen.mapping, chosen.program) == ("auto", "auto")
 
 
 @pytest.mark.parametrize(("published", "batch"), [(None, 256), (64, 64)])
@@ -173,7 +189,7 @@ def test_a_file_that_names_a_clip_gets_the_program_of_a_clip(tmp_path):
     here("fit", "--model", f"openclip:{clip}", "--data", data, *common, "--out", tmp_path / "flag")
     stored = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("file", "flag")]
     assert stored[0] == stored[1]
-    assert (stored[0]["program"], stored[0]["canvas"], stored[0]["frame"]) == ("watermark", 32, 4)
+    assert (stored[0]["program"], stored[0]["canvas"], stored[0]["frame"]) == ("auto", 32, 4)
 
 
 def test_facts_are_those_of_the_model_and_the_data(tmp_path):

@@ -15,20 +15,28 @@ import torch
 from safetensors.torch import load_file
 
 import sealed
-from command import SMALL, here
+from command import PADDING, SMALL, here
 from conftest import draw_folder
 from holding import held
 from reprogram.errors import ReprogramError
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import prepare
 from reprogram.run.config import FitConfig
-from reprogram.run.folder import environment, epoch_line, predictions_csv, run_fit, seen_images, stored_config
+from reprogram.run.folder import environment, predictions_csv, run_fit, seen_images, stored_config
+from reprogram.run.steps import epoch_line
 from reprogram.run.update import update_run
 from reprogram.run.verify import verify
 from reprogram.training.evaluation import Evaluation, evaluate
 from reprogram.training.result import Diverged
 
-BASE = {"model": "timm:test_resnet", "pretrained": False, "canvas": 32, "batch_size": 16, "mapping": "blm"}
+BASE = {
+    "model": "timm:test_resnet",
+    "pretrained": False,
+    "canvas": 32,
+    "batch_size": 16,
+    "mapping": "blm",
+    "program": "padding",
+}
 
 
 def configured(data, **more):
@@ -199,7 +207,7 @@ def test_files_have_the_permissions_of_new_files(finished):
 
 def test_two_processes_never_fill_one_folder(shapes, tmp_path):
     """Both begin at the same moment with different seeds: one is refused, and the folder is that of the other."""
-    command = ["fit", str(shapes), *SMALL, "--epochs", "3", "--mapping", "blm", "--out", str(tmp_path / "run")]
+    command = ["fit", str(shapes), *SMALL, *PADDING, "--epochs", "3", "--mapping", "blm", "--out", str(tmp_path / "run")]
     both = [
         subprocess.Popen(
             [sys.executable, "-m", "reprogram", *command, "--seed", str(seed)],
@@ -235,7 +243,7 @@ def test_a_run_that_is_in_use_is_refused_and_that_of_a_dead_process_is_not(finis
 
 def test_resume_begins_a_run_that_is_not_there_if_it_is_told_what_to_train_on(shapes, tmp_path):
     """So that one command line begins, continues and finishes a run, as often as it is stopped."""
-    flags = (*SMALL, "--epochs", 1, "--mapping", "blm", "--out", tmp_path / "run", "--resume")
+    flags = (*SMALL, *PADDING, "--epochs", 1, "--mapping", "blm", "--out", tmp_path / "run", "--resume")
     done = here("fit", *flags, check=False)
     assert done.returncode == 2
     assert "holds no run to resume; check the path, or say with --data" in done.stderr

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 import sealed
-from command import SMALL, here
+from command import PADDING, SMALL, here
 from reprogram import ReprogramError, Reprogrammed, fit_data, load_data
 from reprogram.mappings.stored_certainty import tensors_of, without_certainty
 from reprogram.progress import Progress
@@ -22,7 +22,7 @@ SETTINGS = {
     "epochs": 2,
     "mapping": "blm",
 }
-FLAGS = (*SMALL, "--epochs", 2, "--mapping", "blm")
+FLAGS = (*SMALL, *PADDING, "--epochs", 2, "--mapping", "blm")
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,14 @@ def by_command(shapes, tmp_path_factory):
 
 def test_it_equals_the_command_line_to_the_bit(by_command, shapes, tmp_path):
     """The same folder with `out`, and the same model without."""
-    result = fit_data(shapes, out=tmp_path / "run", **SETTINGS)
+    result = fit_data(shapes, out=tmp_path / "run", program="padding", **SETTINGS)
     for name in ("config.json", "predictions.csv", "images.txt", "artefact/artefact.json", "artefact/labels.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (by_command / name).read_bytes(), name
     metrics = [sealed.without_times(folder / "metrics.jsonl") for folder in (tmp_path / "run", by_command)]
     assert metrics[0] == metrics[1]
     held = load_file(by_command / "artefact" / "artefact.safetensors")
     expected = without_certainty(held)
-    quiet = fit_data(str(shapes), **SETTINGS)
+    quiet = fit_data(str(shapes), program="padding", **SETTINGS)
     for model in (result.model, quiet.model, Reprogrammed.load(tmp_path / "run")):
         found = model.state_dict()
         assert expected.keys() == found.keys()

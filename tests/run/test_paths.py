@@ -86,9 +86,10 @@ def test_the_run_folder_is_named_by_the_data_and_lies_under_runs(data, expected)
 
 def test_a_folder_of_data_may_have_a_dot_in_its_name(place):
     (place / "photos.v2").mkdir()
-    assert default_folder(FitConfig(data="photos.v2")).name == "photos.v2-padding-blm+"
+    assert default_folder(FitConfig(data="photos.v2")).name == "photos.v2"
 
 
 def test_the_program_in_the_name_is_the_one_that_the_model_brings():
-    assert default_folder(FitConfig(model="openclip:ViT-B-16/openai")).name == "digits-watermark-blm+"
-    assert default_folder(FitConfig(model="onnx:m.onnx")).name == "digits-none-blm+"
+    assert default_folder(FitConfig(model="openclip:ViT-B-16/openai", protocol="paper")).name == "digits-watermark-blm+"
+    assert default_folder(FitConfig(model="onnx:m.onnx", protocol="paper")).name == "digits-none-blm+"
+    assert default_folder(FitConfig(model="openclip:ViT-B-16/openai")).name == "digits"

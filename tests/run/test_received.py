@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import sealed
-from command import SMALL, here
+from command import PADDING, SMALL, here
 from reprogram.files import read_tensors, sealed_text, write_sealed, write_tensors
 
 
 @pytest.fixture(scope="module")
 def run(shapes, tmp_path_factory):
     folder = tmp_path_factory.mktemp("received") / "run"
-    here("fit", shapes, *SMALL, "--epochs", 2, "--mapping", "blm+", "--out", folder)
+    here("fit", shapes, *SMALL, *PADDING, "--epochs", 2, "--mapping", "blm+", "--out", folder)
     return folder
 
 

@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 import sealed
-from command import SMALL, here
+from command import PADDING, SMALL, here
 from reprogram.errors import ReprogramError
 from reprogram.files import sealed_line
 from reprogram.run.verify import verify
@@ -19,7 +19,7 @@ def made(tmp_path_factory):
     data = draw_folder(root / "set", per_class=8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REPROGRAM_CACHE", str(root / "cache"))
-        here("fit", data, *SMALL, "--epochs", 2, "--mapping", "auto", "--out", root / "runs" / "one")
+        here("fit", data, *SMALL, *PADDING, "--epochs", 2, "--mapping", "auto", "--out", root / "runs" / "one")
         here("logits", *SMALL[:5], "--data", data, "--shard-size", 16, "--out", root / "shards")
         here("map", root / "shards", "--out", root / "mapping")
     return root
@@ -28,7 +28,7 @@ def made(tmp_path_factory):
 @pytest.fixture(scope="module")
 def other_run(made, tmp_path_factory):
     folder = tmp_path_factory.mktemp("other") / "run"
-    here("fit", made / "set", *SMALL, "--epochs", 2, "--mapping", "auto", "--seed", 3, "--out", folder)
+    here("fit", made / "set", *SMALL, *PADDING, "--epochs", 2, "--mapping", "auto", "--seed", 3, "--out", folder)
     return folder
 
 
@@ -150,4 +150,4 @@ def test_the_command_tells_and_its_exit_code_too(place):
     assert done.returncode == 2
     assert done.stdout.count("BAD") == 3
     assert done.stderr.startswith("reprogram: ")
-    assert done.stderr.endswith("(3 of 11 cannot be used; see above)\n")
+    assert done.stderr.endswith("(3 of 12 cannot be used; see above)\n")

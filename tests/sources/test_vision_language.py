@@ -524,7 +524,7 @@ def test_fit_evaluate_and_predict_on_the_command_line(tiny, pictures, tmp_path, 
     common = ["fit", "--model", f"openclip:{tiny}", "--data", str(pictures), "--templates", str(mine)]
     assert main([*common, "--epochs", "1", "--mapping", "blm+", "--out", str(run)]) == 0
     config = json.loads((run / "config.json").read_text())
-    assert (config["program"], config["optimizer"], config["templates"]) == ("watermark", "adam", str(mine))
+    assert (config["program"], config["optimizer"], config["templates"]) == ("auto", "adam", str(mine))
     artefact = json.loads((run / "artefact" / "artefact.json").read_text())
     assert artefact["program"]["interpolation"] == "bicubic-crop"
     assert artefact["program"]["frame"] == 4  # 30 of 224

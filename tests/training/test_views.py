@@ -69,7 +69,7 @@ def test_views_go_with_counts_but_not_with_training(shapes):
         shapes, program="none", mapping="blm", canvas=48, views=2
     ).model.mapping.statistics.matrix.dtype.is_floating_point
     with pytest.raises(ReprogramError, match="views = 2 was given, but program 'padding'"):
-        fit_data(shapes, mapping="gaussian", canvas=48, views=2)
+        fit_data(shapes, program="padding", mapping="gaussian", canvas=48, views=2)
 
 
 def test_update_counts_the_views_that_the_run_counted(shapes, tmp_path):
@@ -93,7 +93,7 @@ def test_0_shots_are_the_prior(shapes, tmp_path):
     with pytest.raises(ReprogramError, match="0 shots were given, but mapping 'gaussian'"):
         fit_data(shapes, **HOW, shots=0)
     with pytest.raises(ReprogramError, match="no image shall be counted"):
-        fit_data(shapes, mapping="gaussian", canvas=48, shots=0, prior="names")
+        fit_data(shapes, program="padding", mapping="gaussian", canvas=48, shots=0, prior="names")
 
 
 def test_an_array_is_a_prior_where_nothing_is_written(shapes, tmp_path, lite0):

@@ -15,7 +15,8 @@ from reprogram.answers.mapping import AnswerMapping
 from reprogram.answers.parallel import Workers
 from reprogram.answers.shards import read_blocks
 from reprogram.answers.truth import LabelTable
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
+from reprogram.mappings.making import make_mapping
 from reprogram.progress import Progress, Sized
 from reprogram.scores import GroupSums, Score
 from reprogram.statistics.base import Statistics

@@ -19,7 +19,7 @@ from reprogram.answers.shards import Files, find_shards
 from reprogram.answers.survey import Survey, survey_shards
 from reprogram.errors import ReprogramError, ignore_evidence_warnings
 from reprogram.mappings.base import Mapping
-from reprogram.mappings.forecast import LEVEL, Forecast, forecast, forecast_by
+from reprogram.mappings.forecasting import LEVEL, Forecast, forecast, forecast_by
 from reprogram.mappings.learning_curve import Learner
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.spool import Spool
@@ -27,7 +27,7 @@ from reprogram.progress import Progress
 
 _BLOCK = 4096
 #: What a forecast is about where no mapping is named: of logits, and of top-K answers.
-_DEFAULTS = ("gaussian", "blm+")
+_DEFAULTS = ("gaussian", "gaussian+")
 
 
 def forecast_files(

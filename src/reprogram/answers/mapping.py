@@ -112,7 +112,7 @@ class AnswerMapping:
 
         `calibration`, `coverage`, `per_class`, `strict` and `unlike` may be asked for, see `reprogram.mappings.asked.Asked`.
 
-        >>> from reprogram.mappings.base import make_mapping
+        >>> from reprogram.mappings.making import make_mapping
         >>> labels = LabelSets(("Tabby", "Beagle", "Kennel"), ("cat", "dog"))
         >>> mapping = make_mapping("blm", labels.source_labels, labels.classes)
         >>> seen = mapping.new_statistics().update_top_k(torch.tensor([[0], [1], [2]]), None, torch.tensor([0, 1, 1]))

@@ -22,7 +22,8 @@ from reprogram.answers.truth import LabelTable
 from reprogram.data.splits import sorted_classes
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, shown, unknown
 from reprogram.files import sha256
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
+from reprogram.mappings.making import make_mapping
 from reprogram.progress import Progress
 from reprogram.statistics.base import Statistics
 from reprogram.statistics.joint import JointStatistics

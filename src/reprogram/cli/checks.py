@@ -8,6 +8,7 @@ from typing import Any
 from reprogram.answers.kinds import holds_answers
 from reprogram.cli.arguments import read, spell
 from reprogram.cli.commands import (
+    AuditCommand,
     EvaluateCommand,
     ForecastCommand,
     LogitsCommand,
@@ -272,6 +273,36 @@ def _check_prior(prior: str | None) -> None:
         raise ReprogramError("--prior matrix was given, but it is to be told which; give a .npz or .csv file")
     if prior is not None and prior not in PRIORS and not is_file(path := expanded(prior, "--prior")):
         raise ReprogramError(f"--prior {shown(prior)} {_no_file(path)}")
+
+
+def check_audit(given: dict[str, Any]) -> tuple[AuditCommand, dict[str, Any], dict[str, Any]]:
+    """The command, the settings of its mapping, and the options of its model source."""
+    own = {name: value for name, value in given.items() if name in AuditCommand.model_fields}
+    command, rest = read(AuditCommand, own), {name: value for name, value in given.items() if name not in own}
+    if command.out is not None and Path(command.out).suffix.lower() not in (".csv", ".jsonl", ".parquet"):
+        raise ReprogramError(f"--out {shown(command.out)} is none of .csv, .jsonl, .parquet; name it so")
+    if not command.data and command.run is None:
+        raise ReprogramError("no data were given to audit; write reprogram audit DATA, or --run RUN for the data of a run")
+    if command.run is not None:
+        check_folder(command.run)
+    else:
+        check_model_name(command.model, command.weights)
+    if len(command.data) == 1 and not command.shards:
+        word = command.data[0]
+        if not is_file(expanded(word, "data")) and not any(sign in word for sign in "*?["):  # which may be shards
+            check_data_spec(word, expanded(command.data_root, "--data-root"))
+    sources = {name: rest.pop(name) for name in list(rest) if name in SOURCES.setting_names()}
+    options = SOURCES.read(find_source(command.model)[0].prefix, sources, spell)
+    mapping = command.mapping
+    if mapping is not None and mapping != AUTO and mapping not in MAPPINGS:
+        raise unknown("mapping", mapping, (*MAPPINGS, AUTO))
+    if mapping in (None, AUTO):
+        for name, value in rest.items():
+            why = "is chosen by mapping auto" if mapping == AUTO else "belongs to a mapping"
+            raise ReprogramError(f"{spell(name, value)} was given, but it {why}; name a mapping with --mapping")
+        return command, {}, {name: getattr(options, name) for name in sources}
+    settings = MAPPINGS.read(mapping, rest, spell)
+    return command, {name: getattr(settings, name) for name in rest}, {name: getattr(options, name) for name in sources}
 
 
 def check_folder(path: str) -> None:

@@ -1,20 +1,13 @@
 """The commands: what each takes, and where it is carried out. Nothing here imports torch."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import tyro
 from pydantic import Field
-from pydantic.fields import FieldInfo
 
-from reprogram.errors import ReprogramError
 from reprogram.mappings.asked import Asked, Calibration
-from reprogram.mappings.registry import AUTO, MAPPINGS
-from reprogram.registry import SettingsRegistry
-from reprogram.run.config import OWNERS, FitConfig
+from reprogram.run.config import FitConfig
 from reprogram.settings import Settings
-from reprogram.training.settings import RESOLVED
 
 RunFolder = Annotated[
     str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN"), Field(description="Run folder or artefact folder.")
@@ -47,7 +40,9 @@ class FitCommand(FitConfig):
         None, description="The data, as for --data."
     )
     out: str | None = Field(
-        None, description="Run folder; by default runs/<data>-<program>-<mapping>, numbered if it exists."
+        None,
+        description="Run folder; by default runs/<data>, with the program and the mapping if they were named, numbered if "
+        "it exists.",
     )
     resume: bool = Field(
         False, description="Continue the run in --out; its settings need not be repeated. More --epochs train it longer."
@@ -209,7 +204,7 @@ class ForecastCommand(Settings):
         description="Labelled images as for `reprogram fit`, or shards of logits or answers as for `reprogram map`; by "
         "default the run's images.",
     )
-    mapping: str | None = Field(None, description="Label mapping; by default gaussian, for top-K answers blm+")
+    mapping: str | None = Field(None, description="Label mapping; by default gaussian, for top-K answers gaussian+")
     factors: str = Field("2,4", description="How many times the labels at hand, with commas.")
     level: float = Field(0.9, ge=0.5, lt=1, description="How often an interval is to hold the truth.")
     out: str | None = Field(None, description="A .json or .csv file for the forecast.")
@@ -230,6 +225,38 @@ class ForecastCommand(Settings):
     source_labels: str | None = Field(None, description="Of shards, written the same way; by default those found.")
     scores: Literal["fraction", "percent"] = Field("fraction", description="Range of top-K scores: 0 to 1, or 0 to 100.")
     seed: int = Field(0, ge=0, description="Of the parts that are drawn, and of random weights.")
+
+
+class AuditCommand(Settings):
+    """Find labels that look wrong, duplicates, and classes that cannot be told apart, in images or in files of answers."""
+
+    data: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = Field(
+        [], description="Labelled images as for `reprogram fit`, or shards of answers; by default the run's data."
+    )
+    mapping: str | None = Field(None, description="Label mapping that judges; by default gaussian, or one for answers")
+    split: Literal["train", "val", "test", "all"] = Field(
+        "all", description="Which labels; those of val and test are judged by the mapping of train."
+    )
+    out: str | None = Field(None, description="A .csv, .jsonl or .parquet file for all labels, the most suspicious first.")
+    top: int = Field(20, ge=0, description="Suspicious labels, and pairs of images and classes, to show.")
+    duplicates: bool = Field(True, description="Look for images that are the same or nearly so.")
+    labels: str | None = Field(None, description=f"Of shards: {_TABLE}")
+    shards: bool = Field(False, description="DATA are shards, also where they could be taken for a table of images.")
+    classes: str | None = Field(None, description="Of shards, target classes, as for `reprogram map`.")
+    source_labels: str | None = Field(None, description="Of shards, source labels, as for `reprogram map`.")
+    scores: Literal["fraction", "percent"] = Field("fraction", description="Range of top-K scores: 0 to 1, or 0 to 100.")
+    model: str = _same("model")
+    pretrained: bool = _same("pretrained")
+    weights: str | None = _same("weights")
+    run: str | None = Field(None, description="Run folder: take its model with its trained program.")
+    data_root: str = _same("data_root")
+    download: bool = _same("download")
+    canvas: int | None = Field(None, ge=8, description="Side of the square that the model receives; by default its own.")
+    batch_size: int = Field(64, ge=1, le=2**31, description="Images per step.")
+    seed: int = Field(0, ge=0, description="Of the test split where the data bring none, and of random weights.")
+    cache: bool = _same("cache")
+    skip_bad: bool = Field(False, description="Leave out images that cannot be decoded.")
+    device: str = Field("auto", description=_DEVICE)
 
 
 class ModelsCommand(Settings):
@@ -259,115 +286,3 @@ class CheckDataCommand(Settings):
         description="Name of one of the paper's data sets."
     )
     data_root: str = Field("data", description="Folder that holds the data sets.")
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command.
-
-    Attributes:
-        schema: what it takes.
-        run: "module:function" that carries it out, given the checked schema, or what was given where `open_ended`.
-        further: the fields that it takes besides, such as those of mappings.
-        check: what can be checked before torch is imported.
-        open_ended: whether the function gets what was given, unchecked, because settings of others are among it.
-    """
-
-    schema: type[Settings]
-    run: str
-    further: Callable[[], dict[str, FieldInfo]] = dict
-    check: str | None = None
-    open_ended: bool = False
-
-
-def fit_fields() -> dict[str, FieldInfo]:
-    """The settings of all mappings, programs and sources, and flags whose help names what there is."""
-    fields: dict[str, FieldInfo] = {}
-    for part, registry in OWNERS.items():
-        own = _fields_of(registry, part, lambda settings: list(settings.model_fields))
-        _check_free(own, {*fields, *FitCommand.model_fields})
-        fields |= own
-    for name in ("mapping", "program"):
-        fields[name] = _with_names(FitConfig.model_fields[name], OWNERS[name], [AUTO] if name == "mapping" else [])
-    return fields
-
-
-def map_fields() -> dict[str, FieldInfo]:
-    """The settings of all mappings that matter without training."""
-    fields = _fields_of(MAPPINGS, "mapping", lambda settings: settings.without_training())
-    _check_free(fields, set(MapCommand.model_fields))
-    return fields | {"mapping": _with_names(MapCommand.model_fields["mapping"], MAPPINGS, [AUTO])}
-
-
-def forecast_fields() -> dict[str, FieldInfo]:
-    """The settings of all mappings that matter without training, and the options of all model sources."""
-    fields = _fields_of(MAPPINGS, "mapping", lambda settings: settings.without_training())
-    own = source_fields()
-    _check_free(own, set(fields))
-    fields |= own
-    _check_free(fields, set(ForecastCommand.model_fields))
-    return fields | {"mapping": _with_names(ForecastCommand.model_fields["mapping"], MAPPINGS, [AUTO])}
-
-
-def source_fields() -> dict[str, FieldInfo]:
-    """The options of all model sources."""
-    return _fields_of(OWNERS["source"], "source", lambda settings: list(settings.model_fields))
-
-
-def _check_free(fields: dict[str, FieldInfo], taken: set[str]) -> None:
-    """A setting that another package brings must not have the name of a flag that is there."""
-    if clash := sorted(taken & set(fields)):
-        raise ReprogramError(f"a plugin has a setting {clash[0]!r}, which is the name of another flag; rename that setting")
-
-
-def _fields_of(registry: SettingsRegistry[Any], part: str, names: Callable[[Any], list[str]]) -> dict[str, FieldInfo]:
-    """Each setting once, with a remark on whose it is."""
-    owned: dict[str, dict[str, FieldInfo]] = {}
-    for owner, record in registry.items():
-        for name in names(record.settings):
-            owned.setdefault(name, {})[owner] = record.settings.model_fields[name]
-    return {name: _together(part, fields) for name, fields in owned.items()}
-
-
-def _together(part: str, fields: dict[str, FieldInfo]) -> FieldInfo:
-    """The flag of a setting that several may have: whose it is, and the default, also where that differs."""
-    first, *_ = fields.values()
-    text = f"{(first.description or '').rstrip('.')} [{part} {', '.join(fields)}]."
-    if all(field.default == first.default for field in fields.values()):
-        return FieldInfo.merge_field_infos(first, description=text)
-    by_default: dict[Any, list[str]] = {}
-    for owner, field in fields.items():
-        by_default.setdefault(field.default, []).append(owner)
-    remark = "; ".join(f"{default} for {', '.join(owners)}" for default, owners in by_default.items())
-    return FieldInfo.merge_field_infos(first, description=f"{text} (default: {remark})", json_schema_extra=RESOLVED)
-
-
-def _with_names(field: FieldInfo, registry: SettingsRegistry[Any], more: list[str]) -> FieldInfo:
-    text = f"{(field.description or '').rstrip('.')}: {', '.join([*registry, *more])}."
-    return FieldInfo.merge_field_infos(field, description=text)
-
-
-COMMANDS: dict[str, Command] = {
-    "demo": Command(DemoCommand, "reprogram.cli.fit:demo"),
-    "fit": Command(FitCommand, "reprogram.cli.fit:fit", fit_fields, "reprogram.cli.checks:check_fit", open_ended=True),
-    "evaluate": Command(EvaluateCommand, "reprogram.cli.use:evaluate", check="reprogram.cli.checks:check_run"),
-    "predict": Command(PredictCommand, "reprogram.cli.use:predict", check="reprogram.cli.checks:check_predict"),
-    "update": Command(UpdateCommand, "reprogram.cli.update:update", check="reprogram.cli.checks:check_update"),
-    "map": Command(MapCommand, "reprogram.cli.answers:fit", map_fields, "reprogram.cli.checks:check_map", open_ended=True),
-    "map predict": Command(MapPredictCommand, "reprogram.cli.answers:predict", check="reprogram.cli.checks:check_mapping"),
-    "logits": Command(
-        LogitsCommand, "reprogram.cli.answers:logits", source_fields, "reprogram.cli.checks:check_logits", open_ended=True
-    ),
-    "forecast": Command(
-        ForecastCommand,
-        "reprogram.cli.forecast:forecast",
-        forecast_fields,
-        "reprogram.cli.checks:check_forecast",
-        open_ended=True,
-    ),
-    "verify": Command(VerifyCommand, "reprogram.cli.verify:verify"),
-    "models": Command(ModelsCommand, "reprogram.cli.inspect:models"),
-    "models show": Command(ShowModelCommand, "reprogram.cli.inspect:show_model"),
-    "datasets": Command(DatasetsCommand, "reprogram.cli.inspect:datasets"),
-    "datasets check": Command(CheckDataCommand, "reprogram.cli.inspect:check_data"),
-}

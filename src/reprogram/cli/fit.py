@@ -27,6 +27,8 @@ def fit(plan: FitPlan) -> None:
         except KeyboardInterrupt:
             if (folder / "config.json").exists():
                 progress.say(f"interrupted; continue with: reprogram fit --resume --out {pasted(folder)}")
+                if (folder / "artefact").is_dir() and not (folder / "result.json").exists():
+                    progress.say(f"what was found so far: reprogram predict {pasted(folder)} IMAGE")
             raise
     _show_result(result, folder, progress)
 
@@ -40,7 +42,7 @@ def demo(command: DemoCommand) -> None:
     rows = []
     with claimed_folder(Path(command.out or "runs/demo").expanduser(), numbered=command.out is None) as folder:
         for method in DEMO_METHODS:
-            settings = {"canvas": 48, "image_size": 32, "epochs": command.epochs, "seed": command.seed}
+            settings = {"program": "padding", "canvas": 48, "image_size": 32, "epochs": command.epochs, "seed": command.seed}
             try:
                 result = run_fit(
                     FitConfig.read({"mapping": method, **settings}), folder / method, resume=True, progress=progress
@@ -63,15 +65,19 @@ def demo(command: DemoCommand) -> None:
 
 
 def _show_result(result: FitResult, folder: Path, progress: Progress) -> None:
+    epoch = f"epoch {result.selected_epoch}" if result.selected_epoch else "without a program"
     names = {
         "last": "last epoch",
-        "selected": f"selected on validation (epoch {result.selected_epoch})",
+        "selected": f"selected on validation ({epoch})",
         "best_on_test": "best on test (the published protocol; optimistic)",
     }
     progress.say("")
     progress.say("test accuracy")
-    for key, value in result.accuracy.items():
-        progress.say(f"  {names[key]:<50} {percent(value)}")
+    if not result.selected_epoch:  # what was tried besides was told, and is not what anybody gets
+        progress.say(f"  {epoch:<50} {percent(result.test.accuracy)}")
+    else:
+        for key, value in result.accuracy.items():
+            progress.say(f"  {names[key]:<50} {percent(value)}")
     low, high = result.test.score.interval
     progress.say(f"  {'95 % interval of the saved model':<50} {100 * low:.1f} to {100 * high:.1f} %")
     progress.say("")

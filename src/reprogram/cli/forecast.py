@@ -13,9 +13,9 @@ from reprogram.cli.text import percent, show, show_table
 from reprogram.data.decode import Decoding
 from reprogram.data.load import load_data
 from reprogram.files import write_text
-from reprogram.mappings.base import make_mapping
-from reprogram.mappings.forecast import Forecast, ForecastPoint, Point
-from reprogram.mappings.forecast import forecast as forecast_samples
+from reprogram.mappings.forecasting import Forecast, ForecastPoint, Point
+from reprogram.mappings.forecasting import forecast as forecast_samples
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import AUTO
 from reprogram.names import read_names
 from reprogram.progress import Progress, for_stream

@@ -95,7 +95,7 @@ def _dispatch(arguments: list[str], signals: Signals) -> None:
         print(f"reprogram {__version__}")
         return
     from reprogram.cli.arguments import parse, read
-    from reprogram.cli.commands import COMMANDS
+    from reprogram.cli.table import COMMANDS
     from reprogram.registry import imported
 
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -118,7 +118,7 @@ def _dispatch(arguments: list[str], signals: Signals) -> None:
 def _overview() -> str:
     from textwrap import fill
 
-    from reprogram.cli.commands import COMMANDS
+    from reprogram.cli.table import COMMANDS
 
     lines = [
         "usage: reprogram VERB [FLAGS]",

@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from reprogram.mappings.assignment import one_to_one as one_to_one
     from reprogram.mappings.assignment import random as random
     from reprogram.mappings.base import Mapping as Mapping
-    from reprogram.mappings.base import make_mapping as make_mapping
     from reprogram.mappings.bayesian import bayes as bayes
     from reprogram.mappings.explain import Explanation as Explanation
-    from reprogram.mappings.forecast import Forecast as Forecast
-    from reprogram.mappings.forecast import forecast as forecast
+    from reprogram.mappings.forecasting import Forecast as Forecast
+    from reprogram.mappings.forecasting import forecast as forecast
     from reprogram.mappings.gaussians import gaussian as gaussian
     from reprogram.mappings.label_mapper import LabelMapper as LabelMapper
     from reprogram.mappings.label_mapper import LabelMapperCV as LabelMapperCV
     from reprogram.mappings.linear import LinearMapping as LinearMapping
+    from reprogram.mappings.making import make_mapping as make_mapping
     from reprogram.mappings.named import same_labels as same_labels
     from reprogram.mappings.predictions import Contribution as Contribution
     from reprogram.mappings.predictions import Predictions as Predictions
@@ -34,13 +34,13 @@ _WHERE = {
     "Candidate": "reprogram.mappings.selection",
     "Contribution": "reprogram.mappings.predictions",
     "Explanation": "reprogram.mappings.explain",
-    "forecast": "reprogram.mappings.forecast",
-    "Forecast": "reprogram.mappings.forecast",
+    "forecast": "reprogram.mappings.forecasting",
+    "Forecast": "reprogram.mappings.forecasting",
     "gaussian": "reprogram.mappings.gaussians",
     "LabelMapper": "reprogram.mappings.label_mapper",
     "LabelMapperCV": "reprogram.mappings.label_mapper",
     "LinearMapping": "reprogram.mappings.linear",
-    "make_mapping": "reprogram.mappings.base",
+    "make_mapping": "reprogram.mappings.making",
     "Mapping": "reprogram.mappings.base",
     "MAPPINGS": "reprogram.mappings.registry",
     "MappingSettings": "reprogram.mappings.settings",

@@ -30,7 +30,8 @@ from reprogram.files import (
     write_text,
 )
 from reprogram.files.reading import AGAIN, check_schema
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.stored_certainty import SECTION, read_certainty, section_of, tensors_of
 from reprogram.settings import Settings
 from reprogram.text import csv_cell, csv_line

@@ -20,7 +20,6 @@ from reprogram.mappings.asked import Asked
 from reprogram.mappings.class_labels import check_label_sets, check_seed
 from reprogram.mappings.explain import Explanation, TextEncoder, explain_weights
 from reprogram.mappings.predictions import Predictions, checked_count, strongest_contributions
-from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.settings import MappingSettings, Refresh
 from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
@@ -318,6 +317,10 @@ class Mapping(nn.Module, ABC):
             frequencies = self.statistics.samples
         return self._with_more(Predictions.of_answers(shares, honest, guessed, frequencies, self.classes), wanted, answers)
 
+    def answer_values(self, answers: TopK) -> Tensor:
+        """What each label of answers counts, (N, K): its probability, unless a family says otherwise."""
+        return answers.probabilities
+
     def answer_shares(self, affine: Affine, answers: TopK) -> tuple[Tensor, Tensor]:
         """What answers say by this affine function: shares (N, k_T) float64 of sum 1, and where (N,) they say nothing.
 
@@ -364,37 +367,3 @@ class Mapping(nn.Module, ABC):
                 f"mapping {self.name!r} has no statistics, so it cannot {what}; only mappings estimated from data can"
             )
         return self.statistics
-
-
-def make_mapping(
-    name: str,
-    source_labels: Sequence[str],
-    classes: Sequence[str],
-    *,
-    seed: int = 0,
-    span: Tensor | None = None,
-    weighted: bool = False,
-    **settings: Any,
-) -> Mapping:
-    """Build a mapping by its name.
-
-    Args:
-        name: rlm, flm, ilm, blm, blm+, gaussian, gaussian+, linear, sigmoid, none, ensemble, or one that was registered.
-        source_labels: the k_S names on the frozen model's side.
-        classes: the k_T names on the task's side.
-        seed: of the random choice, or of the learned mapping's start.
-        span: orthonormal columns (k_S, r) that span the logits, `frozen.span`.
-        weighted: whether samples may carry weights.
-        settings: what the mapping can be told; `reprogram.mappings.registry.MAPPINGS[name].settings` documents it.
-
-    >>> make_mapping("blm+", [f"source {i}" for i in range(50)], ["cat", "dog"]).weights.shape
-    torch.Size([50, 2])
-    >>> make_mapping("blm", ["tabby", "beagle"], ["cat", "dog"], top_ratio=0.3)
-    Traceback (most recent call last):
-    ...
-    reprogram.errors.ReprogramError: mapping 'blm' does not use top_ratio; leave it out, or choose one that does: blm+
-    """
-    mapping: Mapping = MAPPINGS[name].load()(
-        name, MAPPINGS.read(name, settings), source_labels, classes, seed=seed, span=span, weighted=weighted
-    )
-    return mapping

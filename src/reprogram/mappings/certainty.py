@@ -20,7 +20,7 @@ from reprogram.mappings.left_out import LeftOut
 from reprogram.mappings.prediction_sets import PredictionSets, misfits, sets_of
 from reprogram.mappings.predictions import Predictions
 from reprogram.mappings.reliability import Reliability
-from reprogram.mappings.scorers import frequencies_without, log_shares
+from reprogram.mappings.shares import frequencies_without, log_shares
 from reprogram.mappings.temperature import TemperatureSums
 from reprogram.mappings.typicality import Typicality, has_densities
 from reprogram.statistics.answers import TopK
@@ -118,7 +118,7 @@ def measure_certainty(
         what: what held-out samples are called.
         block_size: rows at a time where whole arrays are given.
 
-    >>> from reprogram.mappings.base import make_mapping
+    >>> from reprogram.mappings.making import make_mapping
     >>> logits = torch.eye(3).repeat(40, 1) * 4 + torch.randn(120, 3, generator=torch.Generator().manual_seed(0))
     >>> targets = torch.tensor([0, 1, 2]).repeat(40)
     >>> mapping = make_mapping("gaussian", ["tabby", "beagle", "wren"], ["cat", "dog", "bird"])

@@ -9,10 +9,12 @@ from typing_extensions import override
 
 from reprogram.errors import ignore_evidence_warnings
 from reprogram.mappings.affine import Affine
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
 from reprogram.mappings.grouping import FOLDS
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import MAPPINGS
-from reprogram.mappings.scorers import Scorer, count, log_shares
+from reprogram.mappings.scorers import Scorer, count
+from reprogram.mappings.shares import log_shares
 from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
 

@@ -102,6 +102,15 @@ class Passes:
         """The second pass, or several where groups are scattered widely; the first must have come to its end."""
         yield from self._single() if self.groups is None else self._whole()
 
+    def alone(self) -> Iterator[Part]:
+        """The samples in the only pass that what knows their sums needs; nothing where groups are given."""
+        seen, start = torch.zeros(self.k_target, dtype=torch.int64), 0
+        for logits, targets, groups in self._blocks():
+            if groups is not None:
+                return
+            yield Part(logits, targets, _next_folds(seen, targets), None, torch.arange(start, start + len(targets)))
+            start += len(targets)
+
     def in_order(self, parts: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
         """What was made of each sample, (places, values, targets), as the blocks were; what comes too early is kept."""
         pages: dict[int, list[Any]] = {}

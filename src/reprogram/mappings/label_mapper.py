@@ -13,11 +13,12 @@ from torch import Tensor
 from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
 from reprogram.mappings.affine import checked_scores
 from reprogram.mappings.artefact import load_mapping, unfit
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
 from reprogram.mappings.class_labels import SavedLabels, check_labels, class_names, class_numbers, class_place, with_label
 from reprogram.mappings.exclusive import exclusive
 from reprogram.mappings.grouping import group_numbers
 from reprogram.mappings.learned import check_learning, descend
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.parameters import check_mapper_settings, with_settings
 from reprogram.mappings.probabilities import Probabilities
 from reprogram.mappings.registry import MAPPINGS

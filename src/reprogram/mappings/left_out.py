@@ -17,6 +17,7 @@ from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.scorers import LEAVE_ONE_GROUP_OUT, LEAVE_ONE_OUT, GaussianScorer, Scorer
 from reprogram.registry import imported
 from reprogram.statistics.answers import TopK
+from reprogram.statistics.base import Statistics
 
 
 class LeftOut:
@@ -29,7 +30,7 @@ class LeftOut:
     Attributes:
         how: by leave-one-out, or on folds; after a call with groups, by leave-one-group-out, or on folds of whole groups.
 
-    >>> from reprogram.mappings.base import make_mapping
+    >>> from reprogram.mappings.making import make_mapping
     >>> logits, targets = torch.eye(2)[[0, 0, 1, 1]] * 4, torch.tensor([1, 1, 0, 0])
     >>> left_out = LeftOut(make_mapping("gaussian", ["tabby", "beagle"], ["dog", "cat"]))
     >>> [scores.argmax(1).tolist() for scores, _ in left_out((logits, targets))], left_out.how
@@ -45,7 +46,9 @@ class LeftOut:
         """Whether samples, or groups of them, are left out one by one; else they are scored on folds."""
         return _fitting(self._scorer, answers, groups) and self._scorer.how == LEAVE_ONE_OUT
 
-    def __call__(self, blocks: Blocks | Block, block_size: int = 2048) -> Iterator[tuple[Tensor, Tensor]]:
+    def __call__(
+        self, blocks: Blocks | Block, block_size: int = 2048, *, statistics: Statistics | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """For each block its target logits (N, k_T) float64 and its targets (N,); a class's only sample is among them.
 
         With groups, each sample is scored by the mapping without its whole group. Where a group is scattered over the
@@ -56,13 +59,24 @@ class LeftOut:
                 pass over such blocks. There are two passes, and more where large groups are scattered. `TopK` answers may
                 stand for logits: then the scores are logarithms of what `predict_answers` says.
             block_size: rows at a time where whole arrays are given.
+            statistics: what the mapping has counted of just these samples; where a formula needs no more, it spares
+                counting them again.
         """
         passes = Passes(blocks if callable(blocks) else in_blocks(blocks, block_size), self.k_target)
         scorer = _scorer_of(self._mapping, self._log_probabilities)
+        counted = statistics is not None and scorer.take(statistics)
+        if counted:
+            self._scorer = scorer
+            for part in passes.alone():
+                (scores,) = scorer.scores_of(part)
+                yield scores, part.targets
+            if not passes.given:
+                return
         for number, (logits, targets, folds) in enumerate(passes.first()):
             if not number and not _fitting(scorer, isinstance(logits, TopK), passes.given):
-                scorer = FoldScorer(self._mapping, log_probabilities=self._log_probabilities)
-            scorer.gather(logits, targets, folds)
+                scorer, counted = FoldScorer(self._mapping, log_probabilities=self._log_probabilities), False
+            if not counted:
+                scorer.gather(logits, targets, folds)
         self.how = LEAVE_ONE_GROUP_OUT if passes.groups is not None and scorer.how == LEAVE_ONE_OUT else scorer.how
         self._scorer = scorer
         yield from passes.in_order(_scored(scorer, passes))

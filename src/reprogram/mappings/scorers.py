@@ -24,6 +24,7 @@ from reprogram.mappings.grouping import FOLDS, Part
 from reprogram.mappings.leave_group_out import bayes_without_groups, gaussian_without_groups, normalised_without_groups
 from reprogram.mappings.leave_one_out import Rest, bayes_without, distance_without, gaussian_without, normalised_without
 from reprogram.mappings.registry import MAPPINGS, Family
+from reprogram.mappings.shares import frequencies_without, log_shares
 from reprogram.statistics import moments as m
 from reprogram.statistics.answers import TopK, distinct
 from reprogram.statistics.base import Statistics
@@ -31,8 +32,6 @@ from reprogram.statistics.gaussian import LARGEST_COVARIANCE, GaussianStatistics
 from reprogram.statistics.joint import JointStatistics, top_count
 
 LEAVE_ONE_OUT = "leave-one-out"
-#: Of a class in an answer: below so much, its logarithm counts as that of this number.
-SMALLEST_SHARE = 1e-12
 LEAVE_ONE_GROUP_OUT = "leave-one-group-out"
 
 
@@ -138,6 +137,10 @@ class Scorer(ABC):
         """Whether the formulas for groups hold for what is given."""
         return True
 
+    def take(self, statistics: Statistics) -> bool:
+        """Have the first pass spared, given what a mapping has counted of all samples; False where that is not enough."""
+        return False
+
     def default(self) -> Candidate:
         """The candidate nearest to the family's own defaults, for when nothing can be judged."""
         own = MAPPINGS.read(self.family.name, {})
@@ -171,6 +174,14 @@ class BayesScorer(Scorer):
 
     def _statistics(self) -> list[JointStatistics]:
         return [JointStatistics.counts(self.k_source, self.k_target)]
+
+    @override
+    def take(self, statistics: Statistics) -> bool:
+        if self._moments is not None or [statistics.config()] != [part.config() for part in self._joint]:
+            return False
+        assert isinstance(statistics, JointStatistics)
+        self._joint = [statistics]
+        return True
 
     @override
     def gather(self, logits: Tensor | TopK, targets: Tensor, folds: Tensor) -> None:
@@ -256,6 +267,12 @@ class GaussianScorer(Scorer):
         if self.obstacle is None:
             self._statistics = GaussianStatistics(self._coordinates(), self.k_target, span=self.span)
         self._fit: GaussianFit | None = None
+
+    @override
+    def take(self, statistics: Statistics) -> bool:
+        assert isinstance(statistics, GaussianStatistics)
+        self._statistics, self._fit = statistics, None
+        return True
 
     def _coordinates(self) -> int:
         return self.k_source if self.span is None else self.span.shape[1]
@@ -369,20 +386,6 @@ def count(statistics: Statistics, logits: Tensor | TopK, targets: Tensor, *, log
         statistics.update_top_k(logits.indices, logits.probabilities, targets)
     else:
         statistics.update(logits, targets, log_probabilities=log_probabilities)
-
-
-def frequencies_without(samples: Tensor, targets: Tensor) -> Tensor:
-    """How many other samples of each class (k_T,) there are for each sample, (N, k_T) float64."""
-    left = samples.double().expand(len(targets), -1).clone()
-    left[torch.arange(len(targets), device=targets.device), targets] -= 1
-    return left
-
-
-def log_shares(scores: Tensor, frequencies: Tensor) -> Tensor:
-    """The logarithms of the shares (N, k_T) that answers give the classes; by frequency where nothing speaks for any."""
-    guessed = scores.sum(1, keepdim=True) <= 0
-    shares = torch.where(guessed, frequencies, scores)
-    return (shares / shares.sum(1, keepdim=True).clamp_min(1e-300)).clamp_min(SMALLEST_SHARE).log()
 
 
 def _of_answers(name: str, values: Sequence[Any]) -> tuple[Any, ...]:

@@ -25,6 +25,10 @@ from reprogram.scores import GroupSums, Score
 from reprogram.statistics.answers import TopK
 
 _RESAMPLES = 1000
+#: How far another family must lead the trusted one to be chosen, and how many samples that takes: of 75 candidates that
+#: are tried on few samples, one leads by chance.
+_MARGIN = 3.0  # standard errors of the paired difference
+_JUDGED = 5  # samples per class
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,14 @@ class Selection:
     """What was tried, what is best, and how sure that is.
 
     Attributes:
-        table: all candidates, the best first; among equals those judged by leave-one-out, then the order of trial decides.
+        table: all candidates, the choice first, then by how they did; among equals those judged by leave-one-out, then the
+            order of trial decides. The choice is the best one of the trusted mapping, `gaussian`, unless that of another
+            leads it by more than three standard errors, on at least five samples per class.
         certainty: in which share of 1,000 resamples of the samples, or of their groups, a candidate of the chosen mapping
             comes first.
         runner_up: the best candidate of another mapping; None if there was only one mapping.
-        lead: how many points of accuracy the choice is ahead of it, with a 95 % interval of the paired difference.
+        lead: how many points of accuracy the choice is ahead of it, with a 95 % interval of the paired difference; below 0
+            where the lead of the other one may be chance.
         notes: what was not tried, and why.
     """
 
@@ -80,6 +87,9 @@ class Selection:
         text = f"{best.candidate}, out of {len(self.table)} tried: {share}"
         if self.runner_up is not None and self.lead is not None:
             lead, low, high = (100 * value for value in self.lead)
+            if lead < 0:
+                other = f"{self.runner_up.candidate} is {-lead:.1f} points (95 % interval {-high:.1f} to {-low:.1f}) ahead"
+                return f"{text}; {other}, which may be chance"
             text += (
                 f"; {lead:.1f} points (95 % interval {low:.1f} to {high:.1f}) ahead of {self.runner_up.candidate}, "
                 f"{best.candidate.mapping} first in {100 * self.certainty:.0f} % of resamples"
@@ -261,6 +271,18 @@ def _default(scorers: Sequence[Scorer], notes: tuple[str, ...], what: str) -> Se
     return Selection([Scored(chosen.default(), Score(0, 0), "default")], 0.0, None, None, (*notes, note))
 
 
+def _trusted_first(order: list[int], trusted: list[bool], judged: _Judged, k_target: int) -> list[int]:
+    """The order, best first, with the best trusted candidate before all unless another one leads it clearly."""
+    place = next((index for index in order if trusted[index]), None)
+    if place is None or trusted[order[0]]:
+        return order
+    spread = float((judged.shares[:, order[0]] - judged.shares[:, place]).std())
+    lead = (judged.correct[order[0]] - judged.correct[place]) / max(judged.n, 1)
+    if lead > _MARGIN * spread and judged.n >= _JUDGED * k_target:
+        return order
+    return [place, *(index for index in order if index != place)]
+
+
 def _conclude(scorers: Sequence[Scorer], judged: _Judged, notes: tuple[str, ...]) -> Selection:
     """Rank the candidates, and see by the resamples how much the ranking depends on the samples."""
     correct = judged.correct
@@ -270,6 +292,8 @@ def _conclude(scorers: Sequence[Scorer], judged: _Judged, notes: tuple[str, ...]
         for index, (candidate, how) in enumerate(tried)
     ]
     order = sorted(range(len(rows)), key=lambda index: (-correct[index], tried[index][1] != LEAVE_ONE_OUT))
+    trusted = [scorer.one_shot for scorer in scorers for _ in scorer.candidates]
+    order = _trusted_first(order, trusted, judged, scorers[0].k_target)
     table, best = [rows[index] for index in order], order[0]
     own = torch.tensor([row.candidate.mapping == rows[best].candidate.mapping for row in rows])
     rival = next((index for index in order if not own[index]), None)

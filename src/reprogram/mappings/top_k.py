@@ -17,8 +17,9 @@ from reprogram.mappings.affine import Affine
 from reprogram.mappings.gaussians import DensityMapping, GaussianFit
 from reprogram.mappings.leave_group_out import gaussian_without_groups
 from reprogram.mappings.leave_one_out import Rest, gaussian_without
-from reprogram.mappings.scorers import SMALLEST_SHARE, Scorer, count, frequencies_without
+from reprogram.mappings.scorers import Scorer, count
 from reprogram.mappings.settings import TopKGaussianSettings
+from reprogram.mappings.shares import SMALLEST_SHARE, frequencies_without
 from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import Statistics
 from reprogram.statistics.gaussian import LARGEST_COVARIANCE
@@ -50,6 +51,10 @@ class TopKGaussianMapping(DensityMapping):
     def inputs(self, logits: Tensor) -> Tensor:
         wide = logits if logits.dtype == torch.float64 else logits.float()
         return logit_vectors(wide, self.settings.top_k, self.settings.weighting)
+
+    @override
+    def answer_values(self, answers: TopK) -> Tensor:
+        return answer_values(answers, self.settings.weighting)
 
     @override
     def answer_shares(self, affine: Affine, answers: TopK) -> tuple[Tensor, Tensor]:

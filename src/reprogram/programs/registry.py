@@ -7,6 +7,7 @@ A program of your own is one file: a settings class, a subclass of `reprogram.pr
 from dataclasses import dataclass
 from typing import Any
 
+from reprogram.errors import ReprogramError
 from reprogram.programs.settings import PaddingSettings, ProgramSettings, WatermarkSettings
 from reprogram.registry import SettingsRegistry, imported
 
@@ -33,10 +34,16 @@ class ProgramKind:
 
 
 PROGRAMS: SettingsRegistry[ProgramKind] = SettingsRegistry("program")
+#: The images unchanged first, then a trial of training, kept where it pays.
+AUTO = "auto"
+#: The program of that trial. Untrained, it is no program: what it brings is what its training brings.
+TRIED = "watermark"
 
 
 def register_program(name: str, program: Any, settings: type[ProgramSettings], summary: str) -> None:
     """Make a program known by a name; the arguments are those of `ProgramKind`."""
+    if name == AUTO:
+        raise ReprogramError(f"a program cannot be called {AUTO!r}, which means that one is tried; give it another name")
     PROGRAMS.register(name, ProgramKind(name, summary, program, settings))
 
 

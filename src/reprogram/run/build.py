@@ -7,8 +7,9 @@ from reprogram.data.decode import Decoding
 from reprogram.data.load import load_data
 from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import make_mapping
-from reprogram.mappings.registry import AUTO
+from reprogram.mappings.base import Mapping
+from reprogram.mappings.making import make_mapping
+from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.selection import Selection
 from reprogram.programs.base import make_program
 from reprogram.programs.registry import PROGRAMS
@@ -16,7 +17,7 @@ from reprogram.progress import Progress
 from reprogram.randomness import derived_seed
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.config import FitConfig
-from reprogram.run.defaults import Facts, resolve, with_mapping
+from reprogram.run.defaults import Facts, resolve, with_mapping, without_program
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
 from reprogram.sources.registry import find_source
@@ -55,6 +56,8 @@ def prepare(config: FitConfig, data: DataSet | None = None, progress: Progress |
     data = data if data is not None else configured_data(config)
     frozen = configured_frozen(config, data, progress)
     config = resolve(config, known_facts(frozen, data))
+    if config.program == AUTO and config.mapping != AUTO and MAPPINGS[config.mapping].load().learned:
+        config = without_program(config)  # it is trained itself, for many epochs: there is no first answer to improve on
     data = divided_data(config, data)
     model = build(config, frozen, data)
     sizes = pixel_sizes(model.program, config.augment)
@@ -131,12 +134,9 @@ def decoding_of(config: FitConfig) -> Decoding:
     return Decoding(cache=config.cache, skip_bad=config.skip_bad, processes=granted_cpus())
 
 
-def build(config: FitConfig, frozen: Frozen, data: DataSet) -> Reprogrammed:
-    """Program, frozen model and mapping together, on the device; `config` is resolved."""
-    if config.mapping == AUTO:
-        name, settings = _BEFORE_THE_CHOICE, {}
-    else:
-        name, settings = config.mapping, config.options("mapping")
+def configured_mapping(config: FitConfig, frozen: Frozen, data: DataSet) -> Mapping:
+    """The mapping, before anything was counted."""
+    name, settings = (_BEFORE_THE_CHOICE, {}) if config.mapping == AUTO else (config.mapping, config.options("mapping"))
     mapping = make_mapping(
         name,
         frozen.labels,
@@ -153,13 +153,20 @@ def build(config: FitConfig, frozen: Frozen, data: DataSet) -> Reprogrammed:
             f"0 shots were given, but mapping {config.mapping!r} is estimated from images; add --mapping gaussian "
             "--prior names (or texts, or a file), or give at least 1 shot"
         )
-    own = {key: value for key, value in config.extras.items() if key in PROGRAMS[config.program].settings.model_fields}
-    program = make_program(config.program, config.canvas, interpolation=frozen.program_interpolation, **own)
+    return mapping
+
+
+def build(config: FitConfig, frozen: Frozen, data: DataSet) -> Reprogrammed:
+    """Program, frozen model and mapping together, on the device; `config` is resolved.
+
+    With program `auto` this is the one that is tried, with mapping `auto` some mapping until one is chosen.
+    """
+    name = config.named_program
+    own = {key: value for key, value in config.extras.items() if key in PROGRAMS[name].settings.model_fields}
+    program = make_program(name, config.canvas, interpolation=frozen.program_interpolation, **own)
     if not frozen.differentiable and program.free_parameters:
-        raise ReprogramError(
-            f"{frozen.name} gives no gradients, so program {config.program!r} cannot be trained; use --program none"
-        )
-    model = Reprogrammed(program, frozen, mapping)
+        raise ReprogramError(f"{frozen.name} gives no gradients, so program {name!r} cannot be trained; use --program none")
+    model = Reprogrammed(program, frozen, configured_mapping(config, frozen, data))
     check_views(model, config.training().views)
     model.to(choose_device(config.device))
     model.check_canvas()

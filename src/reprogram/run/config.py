@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from reprogram.errors import ReprogramError, unknown
 from reprogram.mappings.registry import AUTO, MAPPINGS
-from reprogram.programs.registry import PROGRAMS
+from reprogram.programs.registry import PROGRAMS, TRIED
 from reprogram.registry import SettingsRegistry
 from reprogram.settings import spelling
 from reprogram.sources.registry import SOURCES, find_source
@@ -18,6 +18,8 @@ from reprogram.training.settings import RESOLVED, TrainingSettings
 
 #: Under this name a run's config.json keeps what was given; beside it stands everything that was decided.
 GIVEN = "given"
+#: The paper's mapping.
+PUBLISHED = "blm+"
 #: Who owns the settings that a configuration holds beside its own fields.
 OWNERS: dict[str, SettingsRegistry[Any]] = {"mapping": MAPPINGS, "program": PROGRAMS, "source": SOURCES}
 
@@ -36,9 +38,11 @@ class FitConfig(TrainingSettings):
     data_root: str = Field("data", description="Folder that holds paper: and torchvision: data sets.")
     download: bool = Field(False, description="Let torchvision: data sets be downloaded into --data-root.")
     program: str = Field(
-        "padding", description="Program on the input, by default the one that suits the model.", json_schema_extra=RESOLVED
+        AUTO,
+        description="Program on the input; auto: the images unchanged, then a trained watermark if validation says that it "
+        "pays (the paper: padding, and watermark for CLIP)",
     )
-    mapping: str = Field("blm+", description="Label mapping.")
+    mapping: str = Field(AUTO, description="Label mapping; auto: chosen by leave-one-out (the paper: blm+)")
     canvas: int = Field(
         224,
         ge=8,
@@ -76,15 +80,16 @@ class FitConfig(TrainingSettings):
         find_source(self.model)
         if self.mapping != AUTO and self.mapping not in MAPPINGS:
             raise unknown("mapping", self.mapping, (*MAPPINGS, AUTO))
-        if self.program not in PROGRAMS:
-            raise unknown("program", self.program, PROGRAMS)
+        if self.program != AUTO and self.program not in PROGRAMS:
+            raise unknown("program", self.program, (*PROGRAMS, AUTO))
         find_source(self.model)
         for name, value in self.extras.items():
             owner = next((part for part, registry in OWNERS.items() if name in registry.setting_names()), None)
             if owner is None:
                 known = {*type(self).model_fields}.union(*(registry.setting_names() for registry in OWNERS.values()))
                 raise unknown("setting", name, sorted(known))
-            if owner == "mapping" and self.mapping == AUTO and value is not None and name not in training_settings():
+            chosen = owner == "mapping" and self.named_mapping == AUTO
+            if chosen and value is not None and name not in training_settings():
                 raise ReprogramError(
                     f"{spelling()(name, value)} was given, but mapping auto chooses it; leave it out, or name a mapping"
                 )
@@ -105,6 +110,19 @@ class FitConfig(TrainingSettings):
         said = {name: getattr(self, name) for name in names if name in self.model_fields_set}
         return {name: value for name, value in said.items() if value is not None}
 
+    @property
+    def named_mapping(self) -> str:
+        """The mapping, or auto; where none was said, the paper's protocol means the paper's."""
+        return PUBLISHED if self.protocol == "paper" and "mapping" not in self.model_fields_set else self.mapping
+
+    @property
+    def named_program(self) -> str:
+        """The program that is trained, if one is; where none was said, the paper's protocol means the one for the model."""
+        suits = find_source(self.model)[0].kind.default_program
+        if self.protocol == "paper" and "program" not in self.model_fields_set:
+            return suits
+        return tried_program(suits) if self.program == AUTO else self.program
+
     def options(self, part: str) -> dict[str, Any]:
         """The given settings of the mapping, the program or the source, checked by their owner."""
         registry = OWNERS[part]
@@ -115,18 +133,22 @@ class FitConfig(TrainingSettings):
         return {name: getattr(checked, name) for name in given}
 
     def _owner(self, part: str) -> str:
-        source = find_source(self.model)[0]
         if part == "source":
-            return source.prefix
+            return find_source(self.model)[0].prefix
         if part == "program":
-            return self.program if "program" in self.model_fields_set else source.kind.default_program
+            return self.named_program
         # whichever mapping is chosen, it is told how to be trained
-        return next(iter(trained_mappings())) if self.mapping == AUTO else self.mapping
+        return next(iter(trained_mappings())) if self.named_mapping == AUTO else self.named_mapping
 
     def training(self) -> TrainingSettings:
         """The part that `fit` takes."""
         settings = {name: getattr(self, name) for name in TrainingSettings.model_fields}
         return TrainingSettings.read(settings | ({"views": 0} if self.shots == 0 else {}))
+
+
+def tried_program(suits: str) -> str:
+    """What `--program auto` tries to train for a model that this program suits: nothing where nothing can be trained."""
+    return "none" if suits == "none" else TRIED
 
 
 def trained_mappings() -> list[str]:

@@ -7,8 +7,11 @@ from typing import Any
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.programs.registry import PROGRAMS
 from reprogram.programs.settings import Surroundings
-from reprogram.run.config import FitConfig
+from reprogram.run.config import PUBLISHED, FitConfig, tried_program
 from reprogram.sources.registry import SOURCES, find_source
+
+#: Learning rate of the program that `--program auto` tries: that of a program which begins at random drove it off at once.
+TRIAL_RATE = 0.002
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,20 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     True
     """
     as_published = config.protocol == "paper"
-    values: dict[str, Any] = {"program": facts.default_program, "canvas": facts.input_size}
+    values: dict[str, Any] = {"canvas": facts.input_size}
     if as_published:
+        values |= {"program": facts.default_program, "mapping": PUBLISHED}
         values |= {"epochs": 200, "lr": 0.01, "val_fraction": 0.0, "batch_size": facts.published_batch or 256}
         values["calibration"] = "none"
         values |= facts.paper_training
     values |= config.given
-    canvas = values["canvas"]
+    canvas, program_name = values["canvas"], values.setdefault("program", AUTO)
+    if program_name == AUTO:
+        alone = config.views > 1 or config.shots == 0  # what is counted otherwise is for images unchanged
+        program_name = "none" if alone else tried_program(facts.default_program)
+        values["program"] = AUTO if program_name != "none" else "none"  # where nothing can be trained, nothing is tried
+        # the trial begins with the very images of the first answer, and from there in small steps
+        values = {"augment": "none", "lr": TRIAL_RATE} | values
     around = Surroundings(
         canvas=canvas,
         native_size=facts.native_size,
@@ -61,13 +71,19 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
         frame=None if facts.frame is None else max(1, canvas * facts.frame // 224),
         as_published=as_published,
     )
-    program = PROGRAMS.read(values["program"], config.options("program"))
+    program = PROGRAMS.read(program_name, config.options("program"))
     mirrored = config.views > 1 and bool(facts.flip_safe)
     values.setdefault("augment", "flip" if mirrored else program.augment(around))
     values |= program.resolved(around).model_dump()
     values |= SOURCES.read(find_source(config.model)[0].prefix, config.options("source")).model_dump()
     resolved = FitConfig.read({**config.model_dump(include=set(FitConfig.model_fields)), **config.extras, **values})
-    return resolved if config.mapping == AUTO else with_mapping(resolved, config.mapping, config.options("mapping"))
+    return resolved if resolved.mapping == AUTO else with_mapping(resolved, resolved.mapping, config.options("mapping"))
+
+
+def without_program(config: FitConfig) -> FitConfig:
+    """The same resolved configuration for the images unchanged: nothing is put on them, nothing is trained."""
+    others = {name: value for name, value in config.model_dump().items() if name not in PROGRAMS.setting_names()}
+    return FitConfig.read({**others, "program": "none", "augment": "none"})
 
 
 def with_mapping(config: FitConfig, name: str, given: Mapping[str, Any]) -> FitConfig:

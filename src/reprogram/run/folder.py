@@ -1,4 +1,4 @@
-"""A run folder: config.json, environment.json, metrics.jsonl, checkpoint/, result.json, artefact/, predictions.csv."""
+"""A run folder: config.json, environment.json, first.json, metrics.jsonl, checkpoint/, result.json, artefact/ and others."""
 
 import os
 import platform
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel
+from typing_extensions import override
 
 from reprogram.data.dataset import DataSet
 from reprogram.errors import ReprogramError
@@ -30,17 +31,23 @@ from reprogram.files import (
     write_sealed,
     write_text,
 )
-from reprogram.mappings.artefact import read_description
+from reprogram.mappings.artefact import FILES, read_description
+from reprogram.mappings.registry import AUTO
+from reprogram.mappings.selection import Selection
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.run.build import decoding_of, prepare, with_chosen_mapping
+from reprogram.run.build import prepare
 from reprogram.run.config import GIVEN, FitConfig
+from reprogram.run.first import FirstAnswer, StoredAnswer
+from reprogram.run.steps import Book, carry_out, trainable
+from reprogram.sources.frozen import Frozen
 from reprogram.text import csv_cell, csv_line, finite
 from reprogram.training.evaluation import Evaluation
-from reprogram.training.loop import fit
 from reprogram.training.result import Diverged, FitResult
 
 SEEN = "images.txt"
+FIRST = "first.json"
+_FIRST_AGAIN = "remove it and resume the run, which makes it again"
 _PACKAGES = (
     "reprogram",
     "torch",
@@ -90,18 +97,12 @@ def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, p
     config, given = _continued(config, folder, resume)
     remove_leftovers(folder)
     prepared = prepare(config, data, progress)
-    _write_config(folder, prepared.config, given)
+    book = FolderBook(folder, given)
+    book.write_config(prepared.config)
     write_sealed(folder / "environment.json", environment(prepared.model.device))
-    prepared = with_chosen_mapping(prepared, progress)
-    if prepared.selection is not None:
-        write_sealed(folder / "selection.json", prepared.selection.to_json())
-        _write_config(folder, prepared.config, given)
-        progress.say(f"chosen {prepared.selection}")
-    model, data = prepared.model, prepared.data
+    data = prepared.data
     seen = [mark for name, split in data.splits.items() if name != "test" for mark in split.fingerprints()]
     write_seen(folder, seen)
-    for line in describe(model, data):
-        progress.say(line)
     again = data.test.count_among(set(seen))
     if again:
         data = replace(
@@ -111,21 +112,9 @@ def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, p
     for note in (*data.notes, *(f"skipped: {text}" for text in prepared.skipped[:5])):
         progress.say(f"note: {note}")
 
-    def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
-        _write_metrics(folder, records)
-        progress.say(epoch_line(records[-1], epochs))
-
     stopped: Diverged | None = None
     try:
-        result = fit(
-            model,
-            data,
-            prepared.config.training(),
-            checkpoint=folder / "checkpoint" / "state.safetensors",
-            decoding=decoding_of(prepared.config),
-            progress=progress,
-            on_epoch=on_epoch,
-        )
+        result = carry_out(replace(prepared, data=data), book, progress)
     except Diverged as error:
         if error.result is None:
             raise
@@ -134,9 +123,9 @@ def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, p
     data = replace(data, notes=(*data.notes, *result.notes))
     for note in result.notes:
         progress.say(f"note: {note}")
-    _write_metrics(folder, result.records)  # a kill may have come between the last checkpoint and its line
+    book.write_records(result.records)  # a kill may have come between the last checkpoint and its line
     reason = {} if stopped is None else {"stopped": str(stopped)}
-    model.save(folder / "artefact")
+    result.model.save(folder / "artefact")
     write_text(folder / "predictions.csv", predictions_csv(result.test))
     files = {"predictions.csv": sha256(folder / "predictions.csv")}
     write_sealed(
@@ -164,12 +153,45 @@ class _Stored(BaseModel):
     given: dict[str, Any]
 
 
-def _write_metrics(folder: Path, records: list[dict[str, Any]]) -> None:
-    write_text(folder / "metrics.jsonl", "".join(sealed_line(finite(record)) for record in records))
+class FolderBook(Book):
+    """A run's folder, as its steps see it."""
 
+    def __init__(self, folder: Path, given: dict[str, Any]) -> None:
+        self.folder, self.given = folder, given
+        self.checkpoint = folder / "checkpoint" / "state.safetensors"
 
-def _write_config(folder: Path, config: FitConfig, given: dict[str, Any]) -> None:
-    write_sealed(folder / "config.json", {**config.model_dump(), GIVEN: given})
+    @override
+    def write_config(self, config: FitConfig) -> None:
+        write_sealed(self.folder / "config.json", {**config.model_dump(), GIVEN: self.given})
+
+    @override
+    def write_selection(self, selection: Selection) -> None:
+        write_sealed(self.folder / "selection.json", selection.to_json())
+
+    @override
+    def write_records(self, records: list[dict[str, Any]]) -> None:
+        write_text(self.folder / "metrics.jsonl", "".join(sealed_line(finite(record)) for record in records))
+
+    @override
+    def write_first(self, first: FirstAnswer, *, usable: bool) -> FirstAnswer:
+        if usable and first.model is not None:
+            first.model.save(self.folder / "artefact")
+            first = replace(first, digest=read_description(self.folder / "artefact")["files"][FILES[1]])
+        write_sealed(self.folder / FIRST, finite(first.to_json()))  # last: what it tells of is there
+        return first
+
+    @override
+    def read_first(self) -> FirstAnswer | None:
+        if not (self.folder / FIRST).exists():
+            return None
+        return FirstAnswer.from_json(read_sealed(self.folder / FIRST, "first answer", StoredAnswer, remedy=_FIRST_AGAIN))
+
+    @override
+    def first_model(self, first: FirstAnswer, frozen: Frozen) -> Reprogrammed | None:
+        folder = self.folder / "artefact"
+        if not folder.is_dir() or read_description(folder)["files"].get(FILES[1]) != first.digest:
+            return None
+        return Reprogrammed.load(folder, frozen)
 
 
 def seen_images(folder: Path) -> set[str]:
@@ -211,16 +233,17 @@ def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig
         raise ReprogramError(
             f"the model in {str(folder)!r} was changed by reprogram update, which training on would undo; start a new run"
         )
+    by_itself = ("program", "mapping") if stored.get("protocol") != "paper" else ()  # auto where nothing was said
     for name, value in config.given.items():
-        before = stored.get(name)
-        if name == "download" or value in (before, given.get(name)) or (name == "epochs" and value > stored["epochs"]):
+        before, said = stored.get(name), given.get(name, AUTO if name in by_itself else None)
+        if name == "download" or value in (before, said) or (name == "epochs" and value > stored["epochs"]):
             continue
         raise ReprogramError(
             f"--{name.replace('_', '-')} {value} was given, but the run in {str(folder)!r} has {before}; "
             "resume it as it was, or choose another --out"
         )
     stored["download"] = config.download  # what a folder says asks for no network; what is said now does
-    longer = {"epochs": config.epochs} if "epochs" in config.given else {}
+    longer = {"epochs": config.epochs} if config.given.get("epochs", 0) > stored["epochs"] else {}
     return FitConfig.read(stored | longer), given | longer
 
 
@@ -244,6 +267,7 @@ def summary(result: FitResult, data: DataSet) -> dict[str, Any]:
         "interval_95": list(result.test.score.interval),
         "selected_epoch": result.selected_epoch,
         "epochs": len(result.records),
+        "steps": list(result.steps),
         "chance": 1 / data.k_target,
         "calibration_error": result.test.calibration_error(),
         "reliability": {
@@ -253,7 +277,7 @@ def summary(result: FitResult, data: DataSet) -> dict[str, Any]:
         "per_class": {name: {"images": s.n, "correct": s.correct} for name, s in result.test.per_class().items()},
         "images": {"train": len(data.train), "val": len(data.val) if data.val else 0, "test": len(data.test)},
         "labels": {"source": model.frozen.k_source, "target": data.k_target},
-        "parameters": {"free": _trainable(model), "frozen": model.frozen.parameter_count},
+        "parameters": {"free": trainable(model), "frozen": model.frozen.parameter_count},
         "source_fingerprint": model.frozen.fingerprint,
         "seconds": result.seconds,
         "notes": list(data.notes),
@@ -265,37 +289,6 @@ def _groups(test: Evaluation, data: DataSet) -> dict[str, Any]:
     """How many groups of images there are, and how many single test images tell as much as those of the test split."""
     counts = {name: len(set(split.groups)) for name, split in data.splits.items() if split.groups is not None}
     return {"groups": {**counts, "effective_test_images": test.score.effective or len(test.labels)}} if counts else {}
-
-
-def describe(model: Reprogrammed, data: DataSet) -> tuple[str, str]:
-    """What is trained on what, in two lines."""
-    program, canvas = model.program, model.program.canvas
-    inside = (
-        f" ({program.image_size} px image on a {canvas} px canvas)" if program.image_size < canvas else f" ({canvas} px)"
-    )
-    val = f" / {len(data.val)} val" if data.val is not None else ""
-    grouped = [f"{len(set(split.groups))} {name}" for name, split in data.splits.items() if split.groups is not None]
-    inside += f", groups: {' / '.join(grouped)}" if grouped else ""
-    return (
-        f"{model.frozen.name} ({model.frozen.k_source} labels) -> {data.name} ({data.k_target} classes, "
-        f"{len(data.train)} train{val} / {len(data.test)} test images)",
-        f"program {program.name}{inside}, mapping {model.mapping.name}, on {model.device}: "
-        f"{_trainable(model):,} trainable and {model.frozen.parameter_count:,} frozen parameters",
-    )
-
-
-def epoch_line(record: dict[str, Any], epochs: int) -> str:
-    """One epoch for a reader."""
-    parts = [f"epoch {record['epoch']}/{epochs}"]
-    if record["loss"] is not None:
-        parts.append(f"loss {record['loss']:.4f}")
-    parts += [f"{name} {100 * value:.1f} %" for name, value in record["accuracy"].items() if value is not None]
-    if record["mapping_change"] is not None:
-        parts.append(f"mapping change {record['mapping_change']:.3f}")
-    parts.append(f"{record['seconds']:.1f} s")
-    if record["images_per_second"] is not None:
-        parts.append(f"{record['images_per_second']:.0f} images/s")
-    return "  ".join(parts)
 
 
 def predictions_csv(evaluation: Evaluation) -> str:
@@ -326,7 +319,3 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "packages": versions,
     }
-
-
-def _trainable(model: Reprogrammed) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())

@@ -9,11 +9,11 @@ from reprogram.data.load import load_data
 from reprogram.errors import ReprogramError
 from reprogram.mappings.settings import PriorMatrix
 from reprogram.progress import Progress
-from reprogram.run.build import IN_MEMORY, decoding_of, prepare, with_chosen_mapping
+from reprogram.run.build import IN_MEMORY, prepare
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import run_fit
 from reprogram.run.paths import located
-from reprogram.training.loop import fit
+from reprogram.run.steps import Book, carry_out
 from reprogram.training.result import FitResult
 
 
@@ -48,12 +48,7 @@ def fit_data(
                 "np.savez(path, prior=array), and give that path"
             )
         return run_fit(config, Path(out), data=loaded, resume=resume, progress=progress)
-    prepared = with_chosen_mapping(prepare(config, loaded, progress), progress or Progress())
-    result = fit(
-        prepared.model,
-        prepared.data,
-        prepared.config.training(),
-        decoding=decoding_of(prepared.config),
-        progress=progress,
-    )
+    progress = progress or Progress()
+    prepared = prepare(config, loaded, progress)
+    result = carry_out(prepared, Book(), progress)
     return replace(result, skipped=prepared.skipped)

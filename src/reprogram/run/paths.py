@@ -5,6 +5,7 @@ from typing import Any
 
 from reprogram.data.registry import absolute_spec
 from reprogram.files.foreign import expanded, is_folder
+from reprogram.mappings.registry import AUTO
 from reprogram.mappings.settings import PRIORS
 from reprogram.run.config import FitConfig
 from reprogram.sources.registry import absolute_name, find_source
@@ -30,15 +31,18 @@ def located(config: FitConfig) -> FitConfig:
 
 
 def default_folder(config: FitConfig) -> Path:
-    """`runs/<data>-<program>-<mapping>`: a folder for the run where none was named.
+    """`runs/<data>-<program>-<mapping>`, of the latter two what was named: a folder for the run where none was named.
 
     >>> default_folder(FitConfig(data="/photos/my birds.csv", program="none", mapping="blm+")).as_posix()
     'runs/my-birds-none-blm+'
+    >>> default_folder(FitConfig(data="/photos/my birds.csv")).as_posix()
+    'runs/my-birds'
     """
-    program = config.program if "program" in config.given else find_source(config.model)[0].kind.default_program
     data = expanded(config.data, "data")
     name = data.name if is_folder(data) else data.stem
-    return Path("runs") / f"{name}-{program}-{config.mapping}".translate(_UNSAFE)
+    named = [config.named_program] if config.program != AUTO or config.protocol == "paper" else []
+    named += [config.named_mapping] if config.named_mapping != AUTO else []
+    return Path("runs") / "-".join([name, *named]).translate(_UNSAFE)
 
 
 def _absolute(path: str) -> str:

@@ -102,7 +102,9 @@ class _Images:
         self.model, self.config, self.progress = model, config, progress
         self.decoding = Decoding() if config is None else decoding_of(config)
         self.size = model.program.image_size
-        if config is not None:  # training images leave room for random crops, of which the middle is counted
+        if (
+            config is not None and model.program.free_parameters
+        ):  # training images leave room for random crops, of which the middle is counted
             self.size = pixel_sizes(model.program, config.augment)["train"]
         self.views = {} if config is None else view_settings(config)
         self.loaded: dict[str, tuple[list[Split], tuple[str, ...]]] = {}

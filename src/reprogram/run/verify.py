@@ -33,7 +33,7 @@ from reprogram.mappings.artefact import (
     read_artefact,
 )
 from reprogram.mappings.stored_certainty import read_certainty, without_certainty
-from reprogram.run.folder import SEEN, read_seen, stored_config
+from reprogram.run.folder import FIRST, SEEN, read_seen, stored_config
 from reprogram.text import finite
 from reprogram.training.checkpoint import Record, part, read_checkpoint
 
@@ -131,7 +131,7 @@ def _of_artefact(folder: Path) -> Iterator[Checked]:
 
 def _of_run(folder: Path) -> Iterator[Checked]:
     yield _check(folder / "config.json", "settings", stored_config, folder)
-    for name in ("environment.json", "selection.json"):
+    for name in ("environment.json", "selection.json", FIRST):
         if (folder / name).exists():
             yield _check(folder / name, "facts", _fact, folder / name)
     if (folder / SEEN).exists():
@@ -163,13 +163,17 @@ def _together(folder: Path, checkpoint: Path) -> None:
     text = read_bytes(folder / "metrics.jsonl", "file").decode("utf-8", "surrogateescape")
     described, held = read_artefact(folder / "artefact")
     epochs = [parse_sealed(f"{line}\n", "line", remedy=_continue(folder)) for line in text.splitlines()]
-    chosen = tensor_digest(part(tensors, "selected"), "null")
+    chosen = {tensor_digest(part(tensors, "selected"), "null")}
+    if epochs and epochs[0]["epoch"] == 0:  # of a run that tries a program, which may stay without it
+        epochs = epochs[1:]
+        chosen.add(str(read_sealed(folder / FIRST, "file", remedy=_continue(folder)).get("digest")))
     settings = stored_config(folder).training().model_dump(mode="json", exclude={"epochs", "calibration"})
+    made = {tensor_digest(without_certainty(held), "null"), described["files"].get(FILES[1])}
     differing = [
         name
         for name, differs in (
             ("metrics.jsonl", epochs != finite(header["records"])),
-            ("artefact", not described.get("updates") and tensor_digest(without_certainty(held), "null") != chosen),
+            ("artefact", not described.get("updates") and chosen.isdisjoint(made)),
             ("config.json", settings.items() - header["origin"]["settings"].items()),
         )
         if differs
@@ -190,10 +194,11 @@ def _tensors(path: Path) -> None:
 
 
 def _metrics(path: Path) -> None:
-    text = read_bytes(path, "file").decode("utf-8", "surrogateescape")
+    text, first = read_bytes(path, "file").decode("utf-8", "surrogateescape"), 1
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
         record = parse_sealed(line, f"line {number} of {str(path)!r}", Record, remedy=_continue(path.parent))
-        if record["epoch"] != number:
+        first = record["epoch"] if number == 1 else first
+        if first > 1 or record["epoch"] != number - 1 + first:
             raise ReprogramError(
                 f"line {number} of {str(path)!r} tells of epoch {record['epoch']}; {_continue(path.parent)}"
             )
@@ -275,7 +280,7 @@ def _of_file(path: Path) -> Iterator[Checked]:
 
 
 def _is_ours(path: Path) -> bool:
-    if path.name in ("config.json", "environment.json", "selection.json", "result.json"):
+    if path.name in ("config.json", "environment.json", "selection.json", FIRST, "result.json"):
         return True
     content = read_json(path, "file")
     return isinstance(content, dict) and (KEY in content or content.get("kind") == KIND)

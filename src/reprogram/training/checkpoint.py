@@ -28,7 +28,7 @@ class Record(BaseModel):
     """What is told of one epoch."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
-    epoch: int = Field(ge=1)
+    epoch: int = Field(ge=0)
     loss: float | None
     accuracy: Accuracies
     mapping_change: float | None

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import torch
 
 from reprogram.data.dataset import Split
 from reprogram.devices import Precision
+from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import Block, Blocks, Selection, select
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.training.evaluation import source_features
+
+_LARGEST_GRID = 10**10  # images × source labels × classes: all 79 candidates take about two minutes of a core
 
 
 def select_mapping(
@@ -38,17 +42,38 @@ def select_mapping(
         precision: of the frozen model.
         progress: who is told how far it is.
     """
-    span = model.frozen.span
     what = "choosing the mapping"
     with kept_logits(model, train, batch_size=batch_size, precision=precision, progress=progress, what=what) as blocks:
-        return select(
-            blocks,
-            len(model.classes),
-            methods=methods,
-            grid=grid,
-            span=None if span is None else span.cpu(),
-            log_probabilities=model.frozen.log_probabilities,
-        )
+        return select_from(blocks, model, len(train), methods=methods, grid=grid)
+
+
+def select_from(
+    blocks: Blocks,
+    model: Reprogrammed,
+    n: int,
+    *,
+    methods: Sequence[str] | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+) -> Selection:
+    """The same by logits that are there already, of `n` images.
+
+    Where all values of a grid would take too long, only the defaults of blm and blm+ are tried, unless values are given;
+    the notes say so.
+    """
+    span, frozen, notes = model.frozen.span, model.frozen, []
+    if grid is None and n * frozen.k_source * len(model.classes) > _LARGEST_GRID:
+        grid = {name: [getattr(MAPPINGS.read("blm+", {}), name)] for name in ("smoothing", "normalize", "top_ratio")}
+        notes = [f"of blm and blm+ only the defaults were tried, as {frozen.k_source} labels × {len(model.classes)} classes"]
+        notes[0] += f" × {n} images are many"
+    found = select(
+        blocks,
+        len(model.classes),
+        methods=methods,
+        grid=grid,
+        span=None if span is None else span.cpu(),
+        log_probabilities=frozen.log_probabilities,
+    )
+    return replace(found, notes=(*notes, *found.notes))
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from reprogram.training.state import FitState, pixel_sizes
 from reprogram.training.views import check_views, count_images, view_settings
 
 OnEpoch = Callable[[list[dict[str, Any]], int], object]
+Enough = Callable[[list[dict[str, Any]]], bool]
 _LOOK = 16  # steps between two looks at the loss: to read a number makes a GPU wait
 _FIRST_SCALE = 2.0**16  # what a GradScaler begins with; it halves it where the gradients of a step overflow fp16
 _LEAST_SCALE = 2.0**-10  # below, no scale will help
@@ -41,6 +42,7 @@ def fit(
     decoding: Decoding | None = None,
     progress: Progress | None = None,
     on_epoch: OnEpoch | None = None,
+    enough: Enough | None = None,
     **overrides: Any,
 ) -> FitResult:
     """Train the program and estimate the mapping, in place.
@@ -55,6 +57,8 @@ def fit(
         decoding: how images are decoded, and what becomes of bad ones.
         progress: where to show progress; silent by default.
         on_epoch: called after each epoch with all records so far and the number of epochs to come to.
+        enough: told all records so far, before each epoch but the first, whether to end here. It must say the same about
+            the same records, or a fit that is continued ends otherwise.
         **overrides: fields of `TrainingSettings`.
 
     Raises:
@@ -81,7 +85,7 @@ def fit(
     if checkpoint is not None and checkpoint.exists():
         state.restore(checkpoint, origin)
     with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
-        _run_epochs(state, data, checkpoint, origin, progress, on_epoch)
+        _run_epochs(state, data, checkpoint, origin, progress, on_epoch, enough)
         return state.finish(data, progress)
 
 
@@ -103,9 +107,12 @@ def _run_epochs(
     origin: dict[str, Any],
     progress: Progress,
     on_epoch: OnEpoch | None,
+    enough: Enough | None,
 ) -> None:
     given = {} if state.records else {key: tensor.detach().clone() for key, tensor in state.model.state_dict().items()}
     for epoch in range(len(state.records), state.epochs):
+        if enough is not None and state.records and enough(state.records):
+            return
         try:
             record = _epoch(state, data, epoch, progress)
         except NonFiniteError as error:

@@ -16,12 +16,13 @@ class FitResult:
         model: the model, left at the selected epoch.
         accuracy: test accuracy `last` (final epoch), `selected` (the epoch with the best validation accuracy; None without
             a validation set) and `best_on_test` (the maximum over epochs, the published protocol, an optimistic number).
-        selected_epoch: the epoch that the model was left at, counted from 1.
-        records: one dictionary per epoch, as in `metrics.jsonl`.
+        selected_epoch: the epoch that the model was left at, counted from 1; 0 where it is left without a program.
+        records: one dictionary per epoch, as in `metrics.jsonl`; that of epoch 0 tells of the images unchanged.
         test: the test predictions of the model as it was left.
         seconds: time of all epochs.
         skipped: what was wrong with each image that was left out.
         notes: what a reader of the result should know.
+        steps: what `reprogram fit` and `fit_data` have tried one after the other, and what each brought.
     """
 
     model: Reprogrammed
@@ -32,6 +33,7 @@ class FitResult:
     seconds: float
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    steps: tuple[dict[str, Any], ...] = ()
 
 
 class Diverged(ReprogramError):  # noqa: N818 - it is what happened, not a kind of mistake

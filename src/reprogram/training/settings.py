@@ -25,7 +25,8 @@ class TrainingSettings(Settings):
         0.05,
         gt=0,
         le=1e37,
-        description="Learning rate of the program (the paper: 0.01 over 200 epochs; 40 with sgd on CLIP).",
+        description="Learning rate of the program (0.002 for the one that --program auto tries; the paper: 0.01 over 200 "
+        "epochs, 40 with sgd on CLIP).",
     )
     optimizer: Optimizer = Field("adam", description="Optimiser of the program; sgd has momentum 0.9.")
     schedule: Schedule = Field(

@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import Mapping, make_mapping
+from reprogram.mappings.base import Mapping
 from reprogram.mappings.class_gains import ClassGain, class_gains
 from reprogram.mappings.class_labels import check_labels, class_names, class_numbers
 from reprogram.mappings.learning_curve import Learner, LogitLearner, Measured, measure, weighted_accuracy
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import AUTO
 from reprogram.mappings.scorers import Candidate
 from reprogram.mappings.selection import Blocks, select

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reprogram.errors import ReprogramError
-from reprogram.mappings.base import make_mapping
 from reprogram.mappings.class_gains import class_gains
-from reprogram.mappings.forecast import forecast
+from reprogram.mappings.forecasting import forecast
 from reprogram.mappings.learning_curve import Measured
+from reprogram.mappings.making import make_mapping
 from reprogram.mappings.tail import Tail
 
 
@@ -99,7 +99,7 @@ def test_the_sentence_and_the_json_say_the_same():
 
 
 def test_auto_chooses_the_mapping_first():
-    assert forecast(animals(60), "auto", draws=1).candidate.mapping in ("gaussian", "blm", "blm+", "flm")
+    assert forecast(animals(60), "auto", draws=1).candidate.mapping in ("gaussian", "gaussian+", "blm", "blm+", "flm")
 
 
 def test_a_class_with_one_sample_is_not_in_the_numbers():

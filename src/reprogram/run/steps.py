@@ -1,0 +1,338 @@
+"""What a run does one after the other: the images unchanged, then a program if one was named or if its training pays."""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from reprogram.data.dataset import DataSet
+from reprogram.data.decode import Decoding
+from reprogram.devices import choose_precision
+from reprogram.errors import ReprogramError
+from reprogram.mappings.registry import AUTO
+from reprogram.mappings.selection import Selection
+from reprogram.progress import Progress
+from reprogram.reprogrammed import Reprogrammed
+from reprogram.run.build import Prepared, build, decoding_of, with_chosen_mapping
+from reprogram.run.config import FitConfig
+from reprogram.run.defaults import with_mapping
+from reprogram.run.first import FirstAnswer, continued, duration, first_answer, origin_of
+from reprogram.sources.frozen import Frozen
+from reprogram.training.evaluation import evaluate
+from reprogram.training.loop import Enough, fit
+from reprogram.training.result import Diverged, FitResult
+
+#: Epochs that a trial of training goes on without a better validation accuracy than any before.
+PATIENCE = 2
+#: How rarely chance alone may keep a program.
+_CHANCE = 0.05
+_TRAINING_COST = 3.0  # a training step takes about as long as so many passes of its images through the model
+
+
+class Book:
+    """Where a run writes down what it has found, and finds what it wrote before; this one keeps nothing.
+
+    Attributes:
+        checkpoint: the file that a training continues from.
+    """
+
+    checkpoint: Path | None = None
+
+    def write_config(self, config: FitConfig) -> None:
+        """Everything decided so far."""
+
+    def write_selection(self, selection: Selection) -> None:
+        """How the mapping was chosen."""
+
+    def write_records(self, records: list[dict[str, Any]]) -> None:
+        """All epochs so far."""
+
+    def write_first(self, first: FirstAnswer, *, usable: bool) -> FirstAnswer:
+        """The first answer, and where it is `usable` its model; returns it as `read_first` will give it, and its model."""
+        return first
+
+    def read_first(self) -> FirstAnswer | None:
+        """The first answer of an earlier process."""
+        return None
+
+    def first_model(self, first: FirstAnswer, frozen: Frozen) -> Reprogrammed | None:
+        """The model of that answer, if it is still there."""
+        return None
+
+
+def carry_out(prepared: Prepared, book: Book, progress: Progress) -> FitResult:
+    """Do what the configuration says.
+
+    Under the paper's protocol, and for mappings that are trained themselves, that is one training. Otherwise the images
+    unchanged come first. Program `none` ends there; `auto` tries to train a program, and keeps it if it pays; another
+    program is trained and kept in any case.
+
+    Raises:
+        Diverged: a training that was asked for cannot go on.
+    """
+    config = prepared.config
+    progress.say(describe_task(prepared.model, prepared.data))
+    counted_otherwise = config.views > 1 or config.shots == 0  # by several views of each image, or by none
+    if config.protocol == "paper" or prepared.model.mapping.learned or counted_otherwise:
+        return _trained(prepared, book, progress)
+    if config.program not in (AUTO, "none"):
+        first = _first(prepared, book, progress, usable=False)
+        try:
+            result = _trained(prepared, book, progress)
+        except Diverged as error:
+            error.result = error.result and replace(error.result, steps=(first.step, *error.result.steps))
+            raise
+        return replace(result, steps=(first.step, *result.steps))
+    first = _first(prepared, book, progress, usable=True)
+    if config.mapping == AUTO:
+        config = with_mapping(config, first.candidate.mapping, first.candidate.settings)
+        book.write_config(config)
+    if config.program == "none":
+        return _untrained(first, prepared, book, progress)
+    model = build(config, prepared.model.frozen, prepared.data)
+    return _tried(replace(prepared, config=config, model=model), first, book, progress)
+
+
+def _first(prepared: Prepared, book: Book, progress: Progress, *, usable: bool) -> FirstAnswer:
+    """The first answer, made now or before, and told."""
+    config, frozen, data = prepared.config, prepared.model.frozen, prepared.data
+    first = book.read_first()
+    if first is not None:
+        for name, value in origin_of(frozen, data).items():
+            if first.origin.get(name) != value:
+                raise ReprogramError(f"the run was made with other {name}; continue it as it was, or start anew elsewhere")
+        progress.say(f"{first}; made before")
+        return first
+    first = first_answer(config, frozen, data, progress, test=usable)
+    if usable and first.selection is not None:
+        book.write_selection(first.selection)
+    if first.selection is not None:
+        progress.say(f"chosen {first.selection}")
+    progress.say(f"{first}; in {duration(first.record['seconds'])}")
+    first = book.write_first(first, usable=usable)
+    if usable:
+        book.write_records([first.record])
+    return first
+
+
+def _untrained(
+    first: FirstAnswer, prepared: Prepared, book: Book, progress: Progress, *more: dict[str, Any], steps: Any = ()
+) -> FitResult:
+    """The result where the images stay unchanged; `more` epochs were tried and not kept, and `steps` tell of them."""
+    if first.model is None or first.test is None:
+        frozen, data = prepared.model.frozen, prepared.data
+        model = book.first_model(first, frozen)
+        if model is None:  # it was lost: the same once more
+            made = first_answer(prepared.config, frozen, data, progress, test=True)
+            first = replace(first, model=made.model, test=made.test)
+        else:
+            first = continued(first, model.to(prepared.model.device), data, prepared.config, progress)
+    assert first.model is not None
+    assert first.test is not None
+    told = [{**first.step, "kept": True}, *steps]
+    return replace(_result([first.record, *more], 0, first.model, first.test, told), notes=first.notes)
+
+
+def _result(records: list[dict[str, Any]], selected: int, model: Reprogrammed, test: Any, steps: Any) -> FitResult:
+    """A result whose records begin with epoch 0."""
+    scores = [record["accuracy"]["test"] for record in records]
+    accuracy = {
+        "last": scores[-1],
+        "selected": None if records[0]["accuracy"]["val"] is None else scores[selected],
+        "best_on_test": max(score for score in scores if score is not None),
+    }
+    seconds = sum(record["seconds"] for record in records)
+    return FitResult(model, accuracy, selected, records, test, seconds, steps=tuple(steps))
+
+
+def _tried(prepared: Prepared, first: FirstAnswer, book: Book, progress: Progress) -> FitResult:
+    """Train a program and keep it if it pays."""
+    config, data, name = prepared.config, prepared.data, prepared.model.program.name
+    if (reason := _no_trial(first)) is not None:
+        progress.say(f"no program is trained: {reason}")
+        return _untrained(first, prepared, book, progress, steps=[{"program": name, "kept": False, "told": reason}])
+    assert data.val is not None
+    others = (len(data.val) + len(data.test)) / first.images_per_second
+    each = _TRAINING_COST * len(data.train) / first.images_per_second + others
+    progress.say(
+        f"a {name} is trained now, to see whether it pays: about {duration(each)} an epoch; {PATIENCE} epochs without a "
+        f"gain on validation end it, {config.epochs} in any case; what was found so far can be used already"
+    )
+    try:
+        result = _trained(prepared, book, progress, first)
+    except Diverged as error:
+        told = f"the training of a {name} was given up: {str(error).partition('; ')[0]}"
+        progress.say(told)
+        done = error.result.records if error.result is not None else []
+        step = {"program": name, "kept": False, "told": told}
+        return _untrained(first, prepared, book, progress, *done, steps=[step])
+    found = evaluate(
+        result.model,
+        data.val,
+        batch_size=config.batch_size,
+        precision=choose_precision(result.model.device, config.precision),
+        decoding=Decoding(cache=False),
+        progress=progress,
+        what="comparing on val",
+    )
+    assert first.right is not None
+    gain = Gain.of(first.right, found.labels == found.predicted)
+    told = f"a trained {name}: {gain}: {'kept' if gain.pays else 'not kept'}"
+    progress.say(f"{told}; in {duration(result.seconds)}")
+    step = {"program": name, **gain.to_json(), "seconds": result.seconds, "kept": gain.pays, "told": told}
+    if not gain.pays:
+        return _untrained(first, prepared, book, progress, *result.records, steps=[step])
+    steps = [{**first.step, "kept": False}, step]
+    return _result([first.record, *result.records], result.selected_epoch, result.model, result.test, steps)
+
+
+def _trained(prepared: Prepared, book: Book, progress: Progress, first: FirstAnswer | None = None) -> FitResult:
+    """A training, for as long as it was asked for, or as it brings more than the first answer."""
+    prepared = with_chosen_mapping(prepared, progress)
+    if prepared.selection is not None:
+        book.write_selection(prepared.selection)
+        book.write_config(prepared.config)
+        progress.say(f"chosen {prepared.selection}")
+    progress.say(describe_program(prepared.model))
+    before = [] if first is None else [first.record]
+
+    def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
+        book.write_records([*before, *records])
+        progress.say(epoch_line(records[-1], epochs))
+
+    return fit(
+        prepared.model,
+        prepared.data,
+        prepared.config.training(),
+        checkpoint=book.checkpoint,
+        decoding=decoding_of(prepared.config),
+        progress=progress,
+        on_epoch=on_epoch,
+        enough=None if first is None else enough_after(first.record["accuracy"]["val"]),
+    )
+
+
+def enough_after(start: float) -> Enough:
+    """When to end a trial: when the best validation accuracy, `start` among them, is `PATIENCE` measured epochs old.
+
+    >>> rule = enough_after(0.8)
+    >>> records = [{"accuracy": {"val": value}} for value in (0.7, 0.9, 0.8, 0.9, 0.9)]
+    >>> [rule(records[:epochs]) for epochs in (2, 3, 4, 5)]
+    [False, False, True, True]
+    """
+
+    def enough(records: list[dict[str, Any]]) -> bool:
+        best, age = start, 0
+        values = [record["accuracy"]["val"] for record in records]
+        for value in values:
+            if value is not None:
+                best, age = (value, 0) if value > best else (best, age + 1)
+        return age >= PATIENCE and values[-1] is not None
+
+    return enough
+
+
+def _no_trial(first: FirstAnswer) -> str | None:
+    """Why no training could be shown to pay, if so."""
+    if first.right is None:
+        return "there are no validation images to judge it by (--val-fraction)"
+    wrong = first.validation.n - first.validation.correct
+    if Gain(wrong, 0, first.validation.n).pays:
+        return None
+    return f"{wrong} of {first.validation.n} validation images are wrong, too few to show that it pays"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a program has changed on validation images, image by image.
+
+    Attributes:
+        better: images that were wrong before and are right.
+        worse: images that were right before and are wrong.
+        n: images in all.
+
+    >>> print(Gain(3, 2, 100))
+    +1.0 points on 100 validation images (3 better, 2 worse; not beyond chance)
+    """
+
+    better: int
+    worse: int
+    n: int
+
+    @classmethod
+    def of(cls, before: Tensor, after: Tensor) -> "Gain":
+        """From which images were right and which are."""
+        return cls(int((~before & after).sum()), int((before & ~after).sum()), len(before))
+
+    @property
+    def chance(self) -> float:
+        """The exact one-sided McNemar test: how probable as many better ones are if better and worse are equally likely.
+
+        The epoch was chosen on the same images, so it is a little too hopeful; what that keeps now and then is a program
+        that does no harm, and to ask for more would lose gains of some points.
+
+        >>> Gain(5, 0, 90).chance, Gain(5, 0, 90).pays, Gain(4, 0, 90).pays
+        (0.03125, True, False)
+        """
+        changed = self.better + self.worse
+        ways: int = sum(math.comb(changed, count) for count in range(self.better, changed + 1))
+        return ways / (1 << changed)
+
+    @property
+    def pays(self) -> bool:
+        """Whether the gain is beyond chance."""
+        return self.chance <= _CHANCE
+
+    def __str__(self) -> str:
+        points = 100 * (self.better - self.worse) / max(self.n, 1)
+        beyond = "beyond chance" if self.pays else "not beyond chance"
+        return f"{points:+.1f} points on {self.n} validation images ({self.better} better, {self.worse} worse; {beyond})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        names = ("better", "worse", "n", "chance")
+        return {"gain": (self.better - self.worse) / max(self.n, 1), **{name: getattr(self, name) for name in names}}
+
+
+def describe_task(model: Reprogrammed, data: DataSet) -> str:
+    """Which model learns what, in one line."""
+    val = f" / {len(data.val)} val" if data.val is not None else ""
+    grouped = [f"{len(set(split.groups))} {name}" for name, split in data.splits.items() if split.groups is not None]
+    inside = f", groups: {' / '.join(grouped)}" if grouped else ""
+    return (
+        f"{model.frozen.name} ({model.frozen.k_source} labels) -> {data.name} ({data.k_target} classes, "
+        f"{len(data.train)} train{val} / {len(data.test)} test images{inside})"
+    )
+
+
+def describe_program(model: Reprogrammed) -> str:
+    """What is trained, in one line."""
+    program, canvas = model.program, model.program.canvas
+    inside = (
+        f" ({program.image_size} px image on a {canvas} px canvas)" if program.image_size < canvas else f" ({canvas} px)"
+    )
+    return (
+        f"program {program.name}{inside}, mapping {model.mapping.name}, on {model.device}: "
+        f"{trainable(model):,} trainable and {model.frozen.parameter_count:,} frozen parameters"
+    )
+
+
+def epoch_line(record: dict[str, Any], epochs: int) -> str:
+    """One epoch for a reader."""
+    parts = [f"epoch {record['epoch']}/{epochs}"]
+    if record["loss"] is not None:
+        parts.append(f"loss {record['loss']:.4f}")
+    parts += [f"{name} {100 * value:.1f} %" for name, value in record["accuracy"].items() if value is not None]
+    if record["mapping_change"] is not None:
+        parts.append(f"mapping change {record['mapping_change']:.3f}")
+    parts.append(f"{record['seconds']:.1f} s")
+    if record["images_per_second"] is not None:
+        parts.append(f"{record['images_per_second']:.0f} images/s")
+    return "  ".join(parts)
+
+
+def trainable(model: Reprogrammed) -> int:
+    """How many numbers a gradient may change."""
+    return sum(parameter.numel() for parameter in model.parameters())
