@@ -13,12 +13,13 @@ from reprogram.errors import ReprogramError
 from reprogram.mappings import certainty as certainty_module
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.certainty import JUDGED, Certainty, measure_certainty, mixed
-from reprogram.mappings.certainty_folds import FOLDS, FoldNumbers, Samples, passes
+from reprogram.mappings.certainty_folds import FOLDS, FoldMappings, FoldNumbers, passes
 from reprogram.mappings.gaussians import GaussianFit
 from reprogram.mappings.label_mapper import LabelMapper
 from reprogram.mappings.making import make_mapping
 from reprogram.mappings.prediction_sets import misfits, sets_of
 from reprogram.mappings.temperature import TemperatureSums
+from reprogram.statistics.answers import TopK
 
 SOURCES, CLASSES = [f"source {i}" for i in range(7)], ["a", "b", "c"]
 
@@ -61,26 +62,47 @@ def test_the_temperature_is_that_of_mappings_estimated_without_each_sample(name,
     assert found.before.log_loss == pytest.approx(sums.before().log_loss, rel=1e-3)
 
 
-def test_top_k_answers_are_left_out_one_by_one_too():
-    rng = np.random.default_rng(0)
-    targets = torch.from_numpy(rng.integers(0, 3, 40))
-    indices = torch.from_numpy(np.stack([rng.permutation(7)[:3] for _ in range(40)]))
-    indices[:, 0] = targets  # the first label speaks for the class
+def answers(seed=0, n=40):
+    rng = np.random.default_rng(seed)
+    targets = torch.from_numpy(rng.integers(0, 3, n))
+    indices = torch.from_numpy(np.stack([rng.permutation(7)[:3] for _ in range(n)]))
+    indices[:, 0] = torch.where(torch.from_numpy(rng.random(n) < 0.8), targets, indices[:, 0])  # mostly speaks for the class
     indices[5, 1:] = -1
-    scores = torch.from_numpy(rng.uniform(0.05, 0.5, (40, 3)))
-    mapping = make_mapping("blm+", SOURCES, CLASSES, top_k=2)
-    mapping.estimate(mapping.new_statistics().update_top_k(indices, scores, targets))
-    found = measure_certainty(mapping, Samples(targets, None, None, indices, scores))
-    assert found.answers in certainty_module.MIXED
+    return TopK.of(indices, torch.from_numpy(rng.uniform(0.05, 0.5, (n, 3))), 7), targets
+
+
+def fitted_to(given, targets, name, **options):
+    mapping = make_mapping(name, SOURCES, CLASSES, **options)
+    mapping.estimate(mapping.new_statistics().update_top_k(given.indices, given.probabilities, targets))
+    return mapping
+
+
+@pytest.mark.parametrize(("name", "options"), [("blm+", {"top_k": 2}), ("blm", {}), ("gaussian+", {}), ("flm", {})])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_top_k_answers_are_left_out_one_by_one_too(name, options, grouped):
+    given, targets = answers()
+    groups = torch.arange(40) // 2 if grouped else torch.arange(40)
+    mapping = fitted_to(given, targets, name, **options)
+    found = measure_certainty(mapping, (given, targets, groups) if grouped else (given, targets), block_size=7)
+    assert found.answers in ((0.0,) if name == "gaussian+" else certainty_module.MIXED)
+    by_folds = name == "flm" or (grouped and name != "gaussian+")
+    assert found.how == ("10 folds" if by_folds else "leave-one-group-out" if grouped else "leave-one-out")
+    units = FoldNumbers(3)(targets, groups) if by_folds else groups
     sums = TemperatureSums()
-    for index in range(40):
-        others = torch.arange(40) != index
-        without = make_mapping("blm+", SOURCES, CLASSES, top_k=2)
-        without.estimate(without.new_statistics().update_top_k(indices[others], scores[others], targets[others]))
-        own = slice(index, index + 1)
-        shares = without.answer_scores(indices[own], scores[own], without.weights.double())
-        sums.add(mixed(shares, found.answers), targets[own])
-    assert found.temperature == pytest.approx(sums.temperature(), rel=1e-4)
+    for unit in units.unique().tolist():
+        others, own = units != unit, units == unit
+        without = fitted_to(given[others], targets[others], name, **options)
+        shares, silent = without.answer_shares(without.affine, given[own])
+        sums.add(mixed(shares, found.answers), targets[own], ~silent)
+    assert found.temperature == pytest.approx(sums.temperature(), rel=1e-3)
+    assert found.n == sums.n
+
+
+def test_answers_are_told_as_honest_shares_and_sets():
+    given, targets = answers()
+    indices, scores = given.indices, given.probabilities
+    mapping = fitted_to(given, targets, "blm+", top_k=2)
+    measure_certainty(mapping, (given, targets))
     raw = mapping.predict_answers(indices, scores, calibration="none")
     honest = mapping.predict_answers(indices, scores, coverage=0.8)
     assert honest.labels == raw.labels
@@ -107,19 +129,62 @@ def test_blocks_of_any_size_give_the_same(seed, name, size):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
+def folded(mapping, given, size=16):
+    """The mappings without each fold."""
+    found, number = FoldMappings(mapping), FoldNumbers(mapping.k_target)
+    for part in passes(given, size)():
+        found.count(part, number(part.targets, part.groups))
+    return found.affines, number.units
+
+
 @settings(deadline=None, max_examples=10)
 @given(st.integers(0, 10**6), st.sampled_from(["gaussian", "blm+", "flm"]), st.booleans())
-def test_the_mappings_without_a_fold_are_those_estimated_without_it(seed, name, known):
+def test_the_mappings_without_a_fold_are_those_estimated_without_it(seed, name, grouped):
     mapping, logits, targets = fitted(name, seed)
-    affines, counted = fold_mappings(mapping, passes((logits, targets), 16), known=known)
-    folds = FoldNumbers(3)(targets)
+    groups = torch.arange(60) // 2 if grouped else None
+    affines, units = folded(mapping, (logits, targets, groups))
+    folds = FoldNumbers(3)(targets, groups)
     assert 0 < int((folds == 0).sum()) < 30
     for fold in range(FOLDS):
         others = folds != fold
         without = make_mapping(name, SOURCES, CLASSES)
         without.estimate(without.count(logits[others], targets[others]))
         torch.testing.assert_close(affines[fold](logits), without(logits), rtol=1e-3, atol=1e-3)
-        assert counted[fold].tolist() == torch.bincount(targets[others], minlength=3).tolist()
+        own = torch.stack([targets, torch.arange(60) if groups is None else groups])[:, ~others].unique(dim=1)[0]
+        assert units[fold].tolist() == torch.bincount(own, minlength=3).tolist()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2)), max_size=60), st.integers(1, 20))
+def test_a_group_is_in_one_fold_and_groups_of_one_are_samples(pairs, size):
+    table = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2)
+    number, found = FoldNumbers(3), []
+    for part in table.split(size) if len(table) else ():
+        found += number(part[:, 1], part[:, 0]).tolist()
+    assert len(set(zip(table[:, 0].tolist(), found, strict=True))) == len(set(table[:, 0].tolist()))
+    assert int(number.units.sum()) == len(set(pairs))
+    alone = FoldNumbers(3)(table[:, 1], torch.arange(len(table)))
+    assert torch.equal(alone, FoldNumbers(3)(table[:, 1]))
+
+
+@pytest.mark.parametrize(("name", "options"), [("gaussian", {}), ("blm", {}), ("gaussian", {"prior": torch.rand(7, 3)})])
+def test_groups_are_left_out_together(name, options):
+    logits, targets = samples(4, 60)
+    groups = torch.randperm(60, generator=torch.Generator().manual_seed(0)) // 3  # scattered, of several classes
+    mapping = make_mapping(name, SOURCES, CLASSES, **options)
+    mapping.estimate(mapping.count(logits, targets))
+    found = measure_certainty(mapping, (logits, targets, groups), block_size=11)
+    by_folds = bool(options)  # there is no formula for groups with a prior
+    assert found.how == ("10 folds" if by_folds else "leave-one-group-out")
+    units = FoldNumbers(3)(targets, groups) if by_folds else groups
+    sums = TemperatureSums()
+    for unit in units.unique().tolist():
+        without = make_mapping(name, SOURCES, CLASSES, **options)
+        without.estimate(without.count(logits[units != unit], targets[units != unit]))
+        sums.add(without(logits[units == unit]), targets[units == unit])
+    assert found.temperature == pytest.approx(sums.temperature(), rel=1e-3)
+    folds = FoldNumbers(3)(targets, groups)
+    assert [len(part) for part in found.sets.targets] == torch.bincount(folds, minlength=FOLDS).tolist()
 
 
 @pytest.mark.parametrize("per_class", [False, True])
@@ -206,7 +271,7 @@ def test_weighted_samples_are_judged_on_folds_and_whole_weights_repeat_a_sample(
     weights = np.where(np.arange(80) % 3 == 0, 2.0, 1.0)
     mapper = LabelMapper("gaussian").fit(logits.numpy(), targets.numpy(), sample_weight=weights)
     assert mapper.mapping_.certainty.how == f"{FOLDS} folds"
-    affines, _ = fold_mappings(mapper.mapping_, passes((logits, targets, torch.from_numpy(weights)), 100), known=True)
+    affines, _ = folded(mapper.mapping_, (logits, targets, None, torch.from_numpy(weights)), 100)
     folds, sums = FoldNumbers(3)(targets), TemperatureSums()
     scores = torch.stack([affines[fold](row[None])[0] for fold, row in zip(folds.tolist(), logits, strict=True)])
     sums.add(scores, targets, weights=torch.from_numpy(weights))

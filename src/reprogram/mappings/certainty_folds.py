@@ -166,7 +166,8 @@ class FoldMappings:
                 total.merge(part)
             with ignore_evidence_warnings():
                 for part in self._parts:
-                    found = self._mapping.solve(total.copy().subtract(part)).checked(self._mapping.name)
+                    rest = total.copy().subtract(part).to(self._mapping.weights.device)
+                    found = self._mapping.solve(rest).checked(self._mapping.name)
                     self._affines.append(found.to(torch.device("cpu")))
             self._parts = []
         return self._affines

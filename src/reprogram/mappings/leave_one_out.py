@@ -122,7 +122,7 @@ def gaussian_without(
     average = (bias * rest.present).sum(1) / rest.present.sum(1).clamp_min(1)
     cross, bias = cross.where(rest.present, 0), bias.where(rest.present, average[:, None])
     if prior is not None:
-        about = fit.basis.T @ centred_prior(prior)
+        about = fit.basis.T @ centred_prior(prior.to(fit.basis.device))
         towards = rest.sample @ about
         agreed = rest.with_own((fit.means * about).sum(0), (rest.own_mean * about.T[targets]).sum(1)) + step * towards
         spread = fit.scatter @ about.square() - rest.factor[:, None] * (rest.deviation @ about).square()
