@@ -25,7 +25,7 @@ from reprogram.training.loop import Enough, fit
 from reprogram.training.result import Diverged, FitResult
 
 #: Epochs that a trial of training goes on without a better validation accuracy than any before.
-PATIENCE = 2
+PATIENCE = 3
 #: How rarely chance alone may keep a program.
 _CHANCE = 0.05
 _TRAINING_COST = 3.0  # a training step takes about as long as so many passes of its images through the model
@@ -88,6 +88,7 @@ def carry_out(prepared: Prepared, book: Book, progress: Progress) -> FitResult:
     if config.mapping == AUTO:
         config = with_mapping(config, first.candidate.mapping, first.candidate.settings)
         book.write_config(config)
+    book.write_records([first.record])
     if config.program == "none":
         return _untrained(first, prepared, book, progress)
     model = build(config, prepared.model.frozen, prepared.data)
@@ -110,10 +111,7 @@ def _first(prepared: Prepared, book: Book, progress: Progress, *, usable: bool) 
     if first.selection is not None:
         progress.say(f"chosen {first.selection}")
     progress.say(f"{first}; in {duration(first.record['seconds'])}")
-    first = book.write_first(first, usable=usable)
-    if usable:
-        book.write_records([first.record])
-    return first
+    return book.write_first(first, usable=usable)
 
 
 def _untrained(
@@ -177,7 +175,8 @@ def _tried(prepared: Prepared, first: FirstAnswer, book: Book, progress: Progres
         what="comparing on val",
     )
     assert first.right is not None
-    gain = Gain.of(first.right, found.labels == found.predicted)
+    looks = sum(record["accuracy"]["val"] is not None for record in result.records)
+    gain = Gain.of(first.right, found.labels == found.predicted, looks)
     told = f"a trained {name}: {gain}: {'kept' if gain.pays else 'not kept'}"
     progress.say(f"{told}; in {duration(result.seconds)}")
     step = {"program": name, **gain.to_json(), "seconds": result.seconds, "kept": gain.pays, "told": told}
@@ -219,7 +218,7 @@ def enough_after(start: float) -> Enough:
     >>> rule = enough_after(0.8)
     >>> records = [{"accuracy": {"val": value}} for value in (0.7, 0.9, 0.8, 0.9, 0.9)]
     >>> [rule(records[:epochs]) for epochs in (2, 3, 4, 5)]
-    [False, False, True, True]
+    [False, False, False, True]
     """
 
     def enough(records: list[dict[str, Any]]) -> bool:
@@ -238,7 +237,7 @@ def _no_trial(first: FirstAnswer) -> str | None:
     if first.right is None:
         return "there are no validation images to judge it by (--val-fraction)"
     wrong = first.validation.n - first.validation.correct
-    if Gain(wrong, 0, first.validation.n).pays:
+    if Gain(wrong, 0, first.validation.n, PATIENCE).pays:
         return None
     return f"{wrong} of {first.validation.n} validation images are wrong, too few to show that it pays"
 
@@ -251,33 +250,34 @@ class Gain:
         better: images that were wrong before and are right.
         worse: images that were right before and are wrong.
         n: images in all.
+        looks: epochs that the best was chosen of.
 
-    >>> print(Gain(3, 2, 100))
+    >>> print(Gain(3, 2, 100, 3))
     +1.0 points on 100 validation images (3 better, 2 worse; not beyond chance)
     """
 
     better: int
     worse: int
     n: int
+    looks: int
 
     @classmethod
-    def of(cls, before: Tensor, after: Tensor) -> "Gain":
+    def of(cls, before: Tensor, after: Tensor, looks: int) -> "Gain":
         """From which images were right and which are."""
-        return cls(int((~before & after).sum()), int((before & ~after).sum()), len(before))
+        return cls(int((~before & after).sum()), int((before & ~after).sum()), len(before), looks)
 
     @property
     def chance(self) -> float:
         """The exact one-sided McNemar test: how probable as many better ones are if better and worse are equally likely.
 
-        The epoch was chosen on the same images, so it is a little too hopeful; what that keeps now and then is a program
-        that does no harm, and to ask for more would lose gains of some points.
+        It is multiplied by the number of looks (Bonferroni), as the best epoch was chosen on the same images.
 
-        >>> Gain(5, 0, 90).chance, Gain(5, 0, 90).pays, Gain(4, 0, 90).pays
-        (0.03125, True, False)
+        >>> Gain(6, 0, 90, 1).chance, Gain(6, 0, 90, 3).pays, Gain(5, 0, 90, 3).pays
+        (0.015625, True, False)
         """
         changed = self.better + self.worse
         ways: int = sum(math.comb(changed, count) for count in range(self.better, changed + 1))
-        return ways / (1 << changed)
+        return min(1.0, self.looks * (ways / (1 << changed)))
 
     @property
     def pays(self) -> bool:
@@ -291,7 +291,7 @@ class Gain:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
-        names = ("better", "worse", "n", "chance")
+        names = ("better", "worse", "n", "looks", "chance")
         return {"gain": (self.better - self.worse) / max(self.n, 1), **{name: getattr(self, name) for name in names}}
 
 
