@@ -175,7 +175,7 @@ def page(kept: dict[str, Any]) -> str:
         "# What `reprogram fit` does by default, and why",
         "",
         "By default the images stay as they are, at the model's own input size, and the mapping is chosen by leave-one-out",
-        "(`--program auto --mapping auto`). Then a watermark is trained until three epochs bring nothing on validation, and",
+        "(`--program auto --mapping auto`). Then a watermark is trained until two epochs bring nothing on validation, and",
         "kept only if it is better image by image beyond chance. Test accuracy in % with its 95 % interval; the frozen",
         "model is the bundled EfficientNet-Lite0. Seconds are of the processor, in one thread.",
         "",
