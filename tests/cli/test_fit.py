@@ -153,7 +153,7 @@ def test_a_cache_that_is_cut_under_a_run_ends_it_with_a_word_and_resume_decodes_
 
 
 def test_ctrl_c_leaves_a_resumable_run_and_says_how(shapes, tmp_path):
-    arguments = ("fit", "--data", shapes, "--epochs", MANY, *PADDING, *SMALL, "--out", tmp_path / "run")
+    arguments = ("fit", "--data", shapes, "--mapping", "blm", "--epochs", MANY, *PADDING, *SMALL, "--out", tmp_path / "run")
     code, printed = interrupt_in_an_epoch(arguments, tmp_path / "run", 1, signal.SIGINT)
     assert code == 130
     assert f"reprogram fit --resume --out {tmp_path / 'run'}" in printed

@@ -47,7 +47,9 @@ WHOLE = {"config.json", "metrics.jsonl", "result.json", "environment.json", "art
 
 @pytest.mark.parametrize("where", ["| head -1", ">/dev/full 2>/dev/full", "<&- >&- 2>&-"])
 def test_a_fit_that_nobody_listens_to_is_finished(where, shapes, tmp_path):
-    done = shell(f"{words('fit', shapes, '--epochs', 2, *PADDING, *SMALL, '--out', 'run')} {where}", tmp_path)
+    done = shell(
+        f"{words('fit', shapes, '--epochs', 2, *PADDING, '--mapping', 'blm', *SMALL, '--out', 'run')} {where}", tmp_path
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert {path.name for path in (tmp_path / "run").iterdir()} >= WHOLE
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
@@ -128,7 +130,7 @@ def wait_for(condition, process):
 def test_a_signal_ends_a_fit_as_ctrl_c_does(shapes, tmp_path):
     """The folder can be continued, nothing half-written is left, and a second signal at once does no harm."""
     how = signal.SIGTERM
-    process = start(("fit", shapes, "--epochs", MANY, *PADDING, *SMALL, "--out", "run"), tmp_path)
+    process = start(("fit", shapes, "--epochs", MANY, *PADDING, "--mapping", "blm", *SMALL, "--out", "run"), tmp_path)
     metrics = tmp_path / "run" / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.read_text(), process)
     process.send_signal(how)
@@ -157,7 +159,7 @@ def test_a_signal_ends_logits_and_says_how_to_go_on(shapes, tmp_path):
 def test_a_terminal_that_goes_away_does_not_end_a_fit_that_ignores_it(shapes, tmp_path):
     """The live bar writes to a terminal that is gone; where the hang-up is ignored (nohup), the run goes on."""
     controller, terminal = pty.openpty()
-    line = words("fit", shapes, "--epochs", 4, *PADDING, *SMALL, "--out", "run")
+    line = words("fit", shapes, "--epochs", 4, *PADDING, "--mapping", "blm", *SMALL, "--out", "run")
     process = subprocess.Popen(
         shlex.split(line),
         cwd=tmp_path,
