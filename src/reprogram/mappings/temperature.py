@@ -25,6 +25,7 @@ from reprogram.mappings.reliability import BINS, Reliability, bins, of_sums
 STEP = 0.25  # of log T between two nodes
 REACH = 20  # nodes on either side of the scale of the first scores: factors of e^±5
 CENTRE = 1.7  # T₀ over the spread of a sample's scores, times log k_T
+LARGEST_GAP = 1e150  # between scores; the square of more leaves float64
 STRENGTH = 10.0  # of the prior: a factor of e away from T₀ costs 5
 _LOSS, _SLOPE, _CURVE, _REST = 0, 1, 2, 3  # columns of the sums; the rest is what a Reliability needs
 
@@ -63,7 +64,7 @@ class TemperatureSums:
         scores, targets = scores.detach().cpu().double(), targets.cpu()
         each = torch.ones(len(targets), dtype=torch.float64) if weights is None else weights.cpu().double()
         self._k_target = scores.shape[1]
-        scores = scores - scores.amax(1, keepdim=True)
+        scores = (scores - scores.amax(1, keepdim=True)).clamp_min(-LARGEST_GAP)
         variance = scores.var(1, correction=0)
         self._spread += float((each * variance).sum())
         self._spread_weight += float(each.sum())
