@@ -71,7 +71,10 @@ MISTAKES = {
     "a batch beyond all bounds": (["fit", "--batch-size", "9223372036854775808"], ["--batch-size", "less than or equal"]),
     "a seed beyond all bounds": (["fit", "--seed", "9223372036854775808"], ["--seed 9223372036854775808", "less than"]),
     "shots beyond all bounds": (["fit", "--shots", "9223372036854775808"], ["--shots 9223372036854775808", "below 2^63"]),
-    "an option beyond all bounds": (["fit", "--top-k", "9223372036854775808"], ["--top-k 9", "below 2^63"]),
+    "an option beyond all bounds": (
+        ["fit", "--mapping", "blm+", "--top-k", "9223372036854775808"],
+        ["--top-k 9", "below 2^63"],
+    ),
     "a row beyond all bounds": (["map", "x.npz", "--seed", "9223372036854775808"], ["--seed 9", "below 2^63"]),
     "a number without end": (["fit", "--seed", "9" * 5000], ["--seed ", "9999", "integer"]),
     "a config beyond all bounds": (["fit", "--config", "{beyond}"], ["--split-seed 9", "below 2^63"]),
