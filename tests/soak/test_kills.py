@@ -30,6 +30,7 @@ def one_of_each_kind(calls):
 
 _KINDS = {
     "fit": ("fsync", "rename", "unlink", "write"),
+    "fit by default": ("rename", "write"),
     "logits": ("fallocate", "mkdir", "open", "rename"),
     "map replace": ("fsync", "mkdir", "open", "rename", "rmdir", "unlink", "write"),
 }
