@@ -75,7 +75,7 @@ def test_top_k_answers_are_the_same_however_they_are_cut(tmp_path):
         for number, sizes in enumerate(([60], [7, 30, 23]))
     ]
     assert found[0] == found[1]
-    assert found[0].candidate.mapping == "blm+"
+    assert found[0].candidate.mapping == "gaussian+"
     assert found[0].candidate.settings["top_k"] == 3
     assert found[0].points[1].accuracy > 0.5
 

@@ -522,9 +522,9 @@ def test_fit_evaluate_and_predict_on_the_command_line(tiny, pictures, tmp_path, 
     run, mine = tmp_path / "run", tmp_path / "mine.txt"
     mine.write_text("a photo of a {}.\na drawing of a {}.\n")
     common = ["fit", "--model", f"openclip:{tiny}", "--data", str(pictures), "--templates", str(mine)]
-    assert main([*common, "--epochs", "1", "--mapping", "blm+", "--out", str(run)]) == 0
+    assert main([*common, "--epochs", "1", "--program", "watermark", "--mapping", "blm+", "--out", str(run)]) == 0
     config = json.loads((run / "config.json").read_text())
-    assert (config["program"], config["optimizer"], config["templates"]) == ("auto", "adam", str(mine))
+    assert (config["program"], config["optimizer"], config["templates"]) == ("watermark", "adam", str(mine))
     artefact = json.loads((run / "artefact" / "artefact.json").read_text())
     assert artefact["program"]["interpolation"] == "bicubic-crop"
     assert artefact["program"]["frame"] == 4  # 30 of 224

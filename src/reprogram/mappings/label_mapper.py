@@ -385,4 +385,4 @@ def _checked_weights(weights: ArrayLike | None, X: NDArray[Any]) -> NDArray[Any]
 
 
 def _tensor(X: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(X))
+    return torch.from_numpy(np.require(X, requirements=["C", "W"]))  # torch wants to be allowed to write

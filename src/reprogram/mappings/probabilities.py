@@ -43,7 +43,7 @@ class Probabilities:
             strict: take the variant with the exact guarantee, whose sets are larger.
         """
         self._scores(X)  # checks them
-        logits = torch.from_numpy(np.ascontiguousarray(X, dtype=np.float64))
+        logits = torch.from_numpy(np.require(X, np.float64, ["C", "W"]))
         said = self.mapping_.predict(logits, precise=True, coverage=coverage, per_class=per_class, strict=strict)
         places = {name: place for place, name in enumerate(self.mapping_.classes)}
         return [self.classes_[[places[name] for name in each]] for each in said.sets or []]
@@ -53,7 +53,7 @@ class Probabilities:
     ) -> Self:
         """Measure how sure the mapping may be."""
         if check_calibration(self.calibration) != "none" and not self.mapping_.learned:
-            samples = (torch.from_numpy(np.ascontiguousarray(X)), numbers, groups, _tensor(weights))
+            samples = (torch.from_numpy(np.require(X, requirements=["C", "W"])), numbers, groups, _tensor(weights))
             with ignore_evidence_warnings():
                 measure_certainty(self.mapping_, samples, sets=bool(self.prediction_sets))
         return self
