@@ -34,7 +34,8 @@ def folds_of(kept, labels):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("gaussian", {}), ("blm+", {"top_k": 3}), ("flm", {}), ("blm", {"normalize": "centre"})]
+    ("name", "options"),
+    [("gaussian", {}), ("gaussian+", {"top_k": 3}), ("blm+", {"top_k": 3}), ("flm", {}), ("blm", {"normalize": "centre"})],
 )
 def test_each_label_is_judged_by_a_mapping_that_does_not_know_it(name, options):
     material, logits = rows()

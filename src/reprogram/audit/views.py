@@ -111,13 +111,13 @@ class OfLogits(View):
     def scores(self, rows: Rows) -> Tensor:
         assert rows.logits is not None
         affine = self.mapping.affine.to(torch.float64)
-        return affine(rows.logits.to(affine.omega.device))
+        return affine(self.mapping.inputs(rows.logits.to(affine.omega.device).double()))
 
     @override
     def contributions(self, rows: Rows, suggested: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
         assert rows.logits is not None
         affine = self.mapping.affine.to(torch.float32)
-        inputs = affine.normalised(rows.logits.to(affine.omega.device))
+        inputs = affine.normalised(self.mapping.inputs(rows.logits.to(affine.omega.device)))
         columns = affine.omega.T
         amounts = ((columns[suggested] - columns[given]) * inputs).cpu()
         return torch.arange(amounts.shape[1]).expand_as(amounts), amounts
