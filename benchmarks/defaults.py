@@ -288,9 +288,9 @@ def reading(kept: dict[str, Any]) -> list[str]:
         f"- The smaller canvas costs {', '.join(f'{-value:.1f}' for value in smaller)} points: the default is the own size.",
         f"- Programs against the same mapping without one, in points on test ({', '.join(kept['programs'])}): {told}.",
         f"  With {IMAGES[1]} test images per class, differences below about 7 points are noise.",
-        "- Two rules were settled with these test accuracies in view, so the tables flatter them: how far another mapping must",
-        "  lead the Gaussian, and that the chance of a trial's gain is multiplied by its epochs. With the plain test at 5 %",
-        "  the watermark on textures10 would have been kept.",
+        "- Two rules were settled with these test accuracies in view, so the tables flatter them: how far another mapping",
+        "  must lead the Gaussian, and that the chance of a trial's gain is multiplied by its epochs. With the plain test",
+        "  at 5 % the watermark on textures10 would have been kept.",
     ]
 
 

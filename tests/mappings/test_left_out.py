@@ -1,5 +1,6 @@
 """Left-out scores against mappings that were really estimated without the sample, or without its fold."""
 
+import numpy as np
 import pytest
 import torch
 from numpy.random import default_rng
@@ -7,6 +8,7 @@ from numpy.random import default_rng
 from reprogram.errors import ReprogramError
 from reprogram.mappings.left_out import LeftOut
 from reprogram.mappings.making import make_mapping
+from reprogram.statistics.answers import TopK
 
 SOURCES, CLASSES = [f"source {i}" for i in range(7)], ["a", "b", "c"]
 
@@ -80,3 +82,21 @@ def test_a_family_without_a_formula_is_scored_on_folds(name):
 def test_what_is_not_estimated_cannot_leave_a_sample_out(name):
     with pytest.raises(ReprogramError, match="no sample can be left out"):
         LeftOut(make_mapping(name, SOURCES, CLASSES))
+
+
+def test_groups_of_answers_are_left_out_together_also_where_an_answer_says_nothing():
+    rng = default_rng(3)
+    indices = torch.from_numpy(rng.permuted(np.tile(np.arange(7), (24, 1)), axis=1)[:, :3].copy())
+    indices[1] = -1
+    scores = torch.tensor([0.5, 0.3, 0.1], dtype=torch.float64).expand(24, 3)
+    targets, groups = torch.arange(24) % 3, torch.arange(24) // 4
+    answers = TopK.of(indices, scores, 7)
+    (found,) = (scores for scores, _ in LeftOut(make_mapping("gaussian+", SOURCES, CLASSES))((answers, targets, groups)))
+    for row in range(24):
+        others = groups != groups[row]
+        mapping = make_mapping("gaussian+", SOURCES, CLASSES)
+        counted = mapping.new_statistics()
+        counted.update_top_k(indices[others], scores[others], targets[others])
+        mapping.estimate(counted)
+        said = mapping.predict_answers(indices[row : row + 1], scores[row : row + 1]).probabilities
+        torch.testing.assert_close(found[row].softmax(0), said[0].double(), rtol=1e-3, atol=1e-4)

@@ -128,13 +128,31 @@ class TopKGaussianScorer(Scorer):
         if not self._fits:
             self._fits = [GaussianFit.of(statistics) for statistics in self._statistics]
         for statistics, fit in zip(self._statistics, self._fits, strict=True):
+            guessed, by_frequency = None, torch.zeros(())
             if isinstance(logits, TopK):
                 answers = logits.best(statistics.top_k)
                 vectors = answers.dense(answer_values(answers, statistics.weighting))
+                guessed, by_frequency = _silent_without(statistics, vectors, targets, groups)
             else:
                 vectors = logit_vectors(logits.double(), statistics.top_k, statistics.weighting)
             for priors, shrinkage in product(self._values("priors"), self._values("shrinkage")):
-                yield gaussian_without_groups(fit, vectors, targets, groups, shrinkage, priors=priors)
+                found = gaussian_without_groups(fit, vectors, targets, groups, shrinkage, priors=priors)
+                yield found if guessed is None else torch.where(guessed[:, None], by_frequency, found)
+
+
+def _silent_without(
+    statistics: TopKGaussianStatistics, vectors: Tensor, targets: Tensor, groups: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Which answers (N,) say nothing by the samples outside of their group, and what frequencies say there, (N, k_T)."""
+    _, index = groups.unique(return_inverse=True)
+    size = int(index.max()) + 1
+    sums = vectors.new_zeros(size, vectors.shape[1]).index_add_(0, index, vectors)
+    whole = statistics.sums.sum(1)
+    named_outside = whole - sums[index] > whole * 2.0**-40
+    counts = vectors.new_zeros(size, statistics.k_target).index_put_((index, targets), vectors.new_ones(()), accumulate=True)
+    left = (statistics.samples.double() - counts[index]).clamp_min(0)
+    silent = ~((vectors > 0) & named_outside).any(1) | ((left > 0).sum(1) < 2)
+    return silent, (left / left.sum(1, keepdim=True).clamp_min(1)).clamp_min(SMALLEST_SHARE).log()
 
 
 def _speaks_without(statistics: TopKGaussianStatistics, answers: TopK, values: Tensor) -> Tensor:
