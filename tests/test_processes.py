@@ -1,6 +1,9 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+from reprogram.processes import WorkerPool
 
 CODE = """
 import os
@@ -23,3 +26,10 @@ def test_no_module_of_the_current_folder_is_imported_by_workers(tmp_path):
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "mark").exists()
     assert Path(place, "socket.py").exists()
+
+
+def test_what_other_processes_inherit_is_as_it_was(monkeypatch):
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    with WorkerPool(1) as pool:
+        assert pool.submit(os.getenv, "PYTHONSAFEPATH").result() == "1"
+        assert "PYTHONSAFEPATH" not in os.environ

@@ -25,13 +25,12 @@ class WorkerPool(ProcessPoolExecutor):
     """
 
     def __init__(self, count: int, prepare: Callable[..., Any] | None = None, arguments: tuple[Any, ...] = ()) -> None:
-        # the processes begin with Python's own modules: none of that name in the current folder comes before them
-        os.environ.setdefault("PYTHONSAFEPATH", "1")
-        super().__init__(count, get_context("spawn"), _prepare, (prepare, arguments))
+        with _safe_path():  # its queues start a process, too
+            super().__init__(count, get_context("spawn"), _prepare, (prepare, arguments))
 
     @override
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        with _signals_held():  # the process that this may start begins with them held, and keeps it so
+        with _signals_held(), _safe_path():  # the process that this may start begins with them held, and keeps it so
             return super().submit(fn, *args, **kwargs)
 
     def abandon(self) -> None:
@@ -50,6 +49,18 @@ class WorkerPool(ProcessPoolExecutor):
         if kind is not None:
             self.abandon()
         return super().__exit__(kind, error, trace)
+
+
+@contextlib.contextmanager
+def _safe_path() -> Iterator[None]:
+    """Processes that start now begin with Python's own modules: none of that name in the current folder comes first."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = before or "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
 
 
 @contextlib.contextmanager

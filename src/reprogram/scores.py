@@ -38,7 +38,7 @@ class Score:
     >>> print(Score(90, 100))
     90.0 % (95 % interval 82.6 to 94.5 %, 90 of 100)
     >>> print(Score(90, 100, groups=20, effective=25.0))
-    90.0 % (95 % interval 71.8 to 96.9 %, 90 of 100 in 20 groups that tell as much as 25 single ones)
+    90.0 % (95 % interval 72.5 to 96.8 %, 90 of 100 in 20 groups that tell as much as 25 single ones)
     """
 
     correct: int
@@ -75,7 +75,7 @@ class Score:
         """Plain JSON values; accuracy and interval are there for readers.
 
         >>> Score(1, 2).to_json()["accuracy"], Score.from_json(Score(1, 2).to_json())
-        (0.5, Score(correct=1, n=2))
+        (0.5, Score(correct=1, n=2, groups=None, effective=None))
         """
         told = {"accuracy": self.accuracy, "interval_95": list(self.interval), "correct": self.correct, "n": self.n}
         return told if self.groups is None else {**told, "groups": self.groups, "effective_n": self.effective}

@@ -128,7 +128,7 @@ def grouped_folds(labels: Tensor, groups: Tensor, folds: int, seed: int) -> Tens
     classes, and least of all among equals.
 
     >>> grouped_folds(torch.zeros(6, dtype=torch.int64), torch.tensor([5, 5, 3, 3, 9, 9]), 3, seed=0).view(3, 2).tolist()
-    [[1, 1], [2, 2], [0, 0]]
+    [[0, 0], [2, 2], [1, 1]]
     """
     index, contents = _contents(labels, groups)
     folds = min(folds, len(contents))

@@ -126,7 +126,7 @@ def measure_certainty(
     >>> measure_certainty(mapping, (logits, targets)).n
     120
     >>> mapping.predict(torch.tensor([[4.0, 0.0, 0.0], [2.0, 2.0, 0.0]]), coverage=0.9).sets
-    [('cat',), ('cat', 'dog')]
+    [('cat',), ()]
     """
     start = passes(blocks, block_size)
     if held_out or mapping.statistics is None:

@@ -336,7 +336,7 @@ class LabelMapperCV(_Mapper):
     >>> logits = np.random.default_rng(0).normal(size=(60, 5)) + 3 * np.eye(5)[np.arange(60) % 3]
     >>> mapper = LabelMapperCV(methods=("blm", "gaussian")).fit(logits, np.arange(60) % 3)
     >>> mapper.selection_.choice.mapping, mapper.score(logits, np.arange(60) % 3) > 0.9
-    ('blm', True)
+    ('gaussian', True)
     """
 
     selection_: Selection

@@ -30,6 +30,7 @@ class LeftOut:
     Attributes:
         how: by leave-one-out, or on folds; after a call with groups, by leave-one-group-out, or on folds of whole groups.
 
+    >>> import torch
     >>> from reprogram.mappings.making import make_mapping
     >>> logits, targets = torch.eye(2)[[0, 0, 1, 1]] * 4, torch.tensor([1, 1, 0, 0])
     >>> left_out = LeftOut(make_mapping("gaussian", ["tabby", "beagle"], ["dog", "cat"]))

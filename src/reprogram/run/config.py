@@ -58,6 +58,7 @@ class FitConfig(TrainingSettings):
     shots: int | None = Field(
         None, ge=0, description="Keep this many training images of each class; 0 counts none, and the prior decides."
     )
+    views: int = Field(1, ge=1, le=1000, description=TrainingSettings.model_fields["views"].description)
     group: str | None = Field(
         None,
         description="What must not be divided, such as frames of one video: a table's column, or a pattern on file names "

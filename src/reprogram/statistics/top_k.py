@@ -65,9 +65,9 @@ class TopKGaussianStatistics(GaussianStatistics):
         weighting: what becomes of a probability; see `WEIGHTINGS`.
 
     >>> statistics = TopKGaussianStatistics(k_source=3, k_target=2, weighting="sqrt")
-    >>> answers, scores = torch.tensor([[2, 0], [1, -1]]), torch.tensor([[0.64, 0.25], [1.0, 0.0]])
+    >>> answers, scores = torch.tensor([[2, 0], [1, -1]]), torch.tensor([[0.25, 0.0625], [1.0, 0.0]])
     >>> statistics.update_top_k(answers, scores, torch.tensor([0, 1])).sums.T.tolist()
-    [[0.5, 0.0, 0.8], [0.0, 1.0, 0.0]]
+    [[0.25, 0.0, 0.5], [0.0, 1.0, 0.0]]
     """
 
     header: ClassVar[str] = "top_k_gaussian_statistics"
