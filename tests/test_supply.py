@@ -222,6 +222,17 @@ def test_the_bill_of_materials_lists_what_is_installed_with_the_hashes_of_the_lo
     assert "hashes" not in parts["torch"]
 
 
+def test_what_a_package_brings_along_is_not_installed(tmp_path, monkeypatch):
+    """Ray puts its own copies of psutil and colorama on the path of whoever imports it."""
+    carried = tmp_path / "carried-1.0.dist-info"
+    carried.mkdir()
+    (carried / "METADATA").write_text("Metadata-Version: 2.1\nName: carried\nVersion: 1.0\n")
+    before = set(packages.installed())
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "carried" in {found.metadata["Name"] for found in importlib.metadata.distributions()}
+    assert set(packages.installed()) == before
+
+
 def test_an_installed_wheel_is_told_from_its_siblings():
     there = packages.installed()["numpy"]
     tags = [tag.rsplit("-", 1) for tag in re.findall("^Tag: (.*)$", there.read_text("WHEEL"), flags=re.MULTILINE)]

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import re
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -67,9 +68,14 @@ def locked(paths: Iterable[Path] = LOCKED) -> dict[str, tuple[str, tuple[Locked,
 
 
 def installed() -> dict[str, importlib.metadata.Distribution]:
-    """Canonical name to distribution of everything installed beside the running Python."""
+    """Canonical name to distribution of everything installed beside the running Python.
+
+    What a package brings along in a folder of its own is not installed, and yet `sys.path` may name it: importing Ray
+    puts its copies of psutil and colorama there.
+    """
+    places = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
     found: dict[str, importlib.metadata.Distribution] = {}
-    for distribution in importlib.metadata.distributions():
+    for distribution in importlib.metadata.distributions(path=list(places)):
         found.setdefault(canonical(distribution.metadata["Name"]), distribution)  # the first on the path is imported
     return dict(sorted(found.items()))
 
