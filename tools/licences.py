@@ -9,7 +9,7 @@ from importlib.metadata import Distribution
 from packages import ROOT, closure, installed, licence, pins
 
 PAGE = ROOT / "docs" / "licences.md"
-EXTRAS = ("models", "sklearn", "data", "hf", "onnx", "clip", "ray", "dev")
+EXTRAS = ("models", "sklearn", "data", "hf", "onnx", "clip", "figures", "ray", "serve", "dev")
 BUILD = ("hatchling", "editables")
 HEAD = "| package | version | licence | comes with |\n|---|---|---|---|\n"
 
