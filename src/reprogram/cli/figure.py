@@ -1,5 +1,7 @@
 """`reprogram figure`: one figure of a run as a file, or which ones it has."""
 
+from typing import Any
+
 from reprogram.cli.checks import FigurePlan
 from reprogram.cli.text import pasted, show_table
 from reprogram.figures.drawing import draw_figure, lacking
@@ -21,7 +23,7 @@ def figure(plan: FigurePlan) -> None:
         show_table(("figure", "what it shows", "here"), rows)
         for_stream().say(f"draw one: reprogram figure {pasted(plan.runs[0])} confusion --out confusion.png")
         return
-    options = {"classes": plan.command.classes} if plan.command.classes else {}
+    options: dict[str, Any] = {"classes": plan.command.classes} if plan.command.classes else {}
     path, notes = draw_figure(plan.kind.name, records, plan.out, dark=plan.command.dark, **options)
     say = for_stream().say
     for note in notes:

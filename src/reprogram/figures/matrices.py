@@ -12,18 +12,21 @@ from reprogram.figures.drawing import Drawing, Plot, Rows, panels
 from reprogram.figures.style import SIZE, Look, name_ticks, named
 from reprogram.run.record import RunRecord
 
-_MOST_ROWS, _MOST_COLUMNS = 60, 120
+_MOST_ROWS, _MOST_COLUMNS = 110, 120
 _CORNER = 10
 _FEW = 14  # rows and columns up to which numbers stand in the cells
 
 
 def _strongest_rows(weights: "np.ndarray[Any, Any]", most: int) -> list[int]:
-    """Source labels that matter: the strongest of each class, then the second of each, as long as there is room."""
-    ranked = np.argsort(-np.abs(weights), axis=0, kind="stable")
+    """Source labels that matter: the strongest of each class, then the second and third of each, while there is room."""
+    strength = np.abs(weights)
+    ranked = np.argsort(-strength, axis=0, kind="stable")
+    room = min(most, max(24, weights.shape[1] + 10))
     chosen: dict[int, None] = {}
     for rank in range(min(3, len(weights))):
-        for row in ranked[rank].tolist():
-            if len(chosen) < most and np.abs(weights[row]).max() > 0:
+        order = np.argsort(-np.take_along_axis(strength, ranked[rank : rank + 1], 0)[0], kind="stable")
+        for row in ranked[rank][order].tolist():
+            if len(chosen) < room and strength[row].max() > 0:
                 chosen.setdefault(row)
     return list(chosen)
 
@@ -86,7 +89,10 @@ def _table(
         for column in columns
     ]
     wide = len(columns)
-    height, width = _side(len(rows), 0.155, 1.8, 9.5), _side(wide, 0.42 if wide <= _FEW else 0.14, 2.4, 11)
+    height, width = (
+        _side(len(rows), 0.155 if len(rows) <= 60 else 0.1, 1.8, 11),
+        _side(wide, 0.42 if wide <= _FEW else 0.14, 2.4, 11),
+    )
 
     def paint(ax: Axes, look: Look) -> None:
         _heat(ax, look, part, what)
@@ -136,7 +142,7 @@ def joint(record: RunRecord) -> Drawing:
     counts = record.joint
     assert counts is not None
     columns, fewer = _chosen_columns(counts)
-    room = min(_MOST_ROWS, max(24, 2 * len(columns)))
+    room = min(_MOST_ROWS, max(24, len(columns) + 10))
     rows = [int(row) for row in np.argsort(-counts.sum(1), kind="stable")[:room] if counts[row].sum() > 0]
     if not rows:
         raise ReprogramError(f"nothing was counted for the mapping in {str(record.folder)!r}, so there is nothing to show")

@@ -201,17 +201,21 @@ def abstention(record: RunRecord) -> Drawing:
 
     def paint(ax: Axes, look: Look) -> None:
         ax.plot(curve.coverage, curve.accuracy, color=look.good, linewidth=2)
-        before = 0.0
+        span = max(float(np.ptp(curve.accuracy)), 1e-9)
+        told: list[tuple[float, float]] = []
         for wanted in (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5):
             place = int(np.searchsorted(curve.threshold, wanted))  # the first that is at least as sure
-            if place < len(curve.threshold) and curve.coverage[place] > before + 0.06:
-                before = float(curve.coverage[place])
-                ax.plot(curve.coverage[place], curve.accuracy[place], "o", color=look.bad, markersize=4.5)
+            if place == len(curve.threshold):
+                continue
+            at = (float(curve.coverage[place]), float(curve.accuracy[place]))
+            if at[0] > 0.01 and all(abs(at[0] - x) > 0.3 or abs(at[1] - y) > 0.09 * span for x, y in told):
+                told.append(at)
+                ax.plot(*at, "o", color=look.bad, markersize=4.5)
                 ax.annotate(
                     f"at least {100 * wanted:.0f} % sure",
-                    (float(curve.coverage[place]), float(curve.accuracy[place])),
-                    xytext=(-4, -11),
-                    ha="right" if before > 0.35 else "left",
+                    at,
+                    xytext=(5, 4) if at[0] < 0.75 else (-5, -11),
+                    ha="left" if at[0] < 0.75 else "right",
                     textcoords="offset points",
                     fontsize=7.5,
                 )
