@@ -57,6 +57,7 @@ ORDER = (
     ("answers",),
     ("audit",),
     ("run",),
+    ("figures",),
     ("cli",),
     ("__main__",),
 )
