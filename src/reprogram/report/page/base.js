@@ -1,0 +1,81 @@
+// Small tools: elements, numbers for readers, compact arrays, and drawings that follow their width.
+// Whatever comes from data becomes text (textContent) or an attribute; nothing is ever parsed as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An HTML element with attributes, listeners ("onclick") and children (elements or texts). */
+function el(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** The same for SVG. */
+function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function filled(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/** A name that others wrote: its letters run in their own direction and leave the text around them alone. */
+function name(text) {
+  return el("bdi", { class: "clamp", title: text.length > 40 ? text : null }, text);
+}
+
+/** A name cut to so many characters, for places of a fixed width. */
+function short(text, length) {
+  const letters = Array.from(text);
+  return letters.length > length ? letters.slice(0, length - 1).join("") + "…" : text;
+}
+
+const percent = (share, digits = 1) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(digits)} %`);
+const amount = (value) => (Math.abs(value) >= 0.001 || value === 0 ? value.toFixed(3) : value.toExponential(1));
+const whole = (value) => Math.round(value).toLocaleString("en");
+const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
+
+/** The numbers of a base64 text: "u8", "u16", "u32" or "f32", in little-endian order. */
+function numbers(kind, text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  const [size, read] = {
+    u8: [1, (at) => view.getUint8(at)],
+    u16: [2, (at) => view.getUint16(at, true)],
+    u32: [4, (at) => view.getUint32(at, true)],
+    f32: [4, (at) => view.getFloat32(at, true)],
+  }[kind];
+  const found = new (kind === "f32" ? Float64Array : Uint32Array)(bytes.length / size);
+  for (let place = 0; place < found.length; place++) found[place] = read(place * size);
+  return found;
+}
+
+/** A box whose drawing is made again when its width changes; `draw(width)` gives the node. */
+function drawing(draw) {
+  const box = el("div");
+  let last = 0;
+  const again = (force) => {
+    const width = Math.floor(box.clientWidth);
+    if (!width || (width === last && !force)) return;
+    last = width;
+    box.replaceChildren(draw(width));
+  };
+  new ResizeObserver(() => again(false)).observe(box);
+  box.redraw = () => again(true);
+  return box;
+}
+
+/** Round numbers from 0 (or `low`) to `high`, about `count` of them, for an axis. */
+function ticks(low, high, count) {
+  const span = high - low || 1;
+  const rough = span / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
+  const found = [];
+  for (let place = Math.ceil(low / step - 1e-9); place * step <= high + step * 1e-6; place++) found.push(place * step);
+  return found;
+}
