@@ -162,7 +162,7 @@ class Reprogrammed(nn.Module):
         content, tensors = read_artefact(path)
         if "frozen" not in content or "program" not in content:
             raise ReprogramError(f"{str(path)!r} is a mapping without a model; load it with reprogram.Mapping.load")
-        check_schema(content, f"artefact {str(path)!r}", _Parts, AGAIN)
+        program = stored_program(content, tensors, path)
         source = content["frozen"]
         spec = {name: value for name, value in source.items() if name not in ("fingerprint", "normalisation")}
         expected = str(source.get("fingerprint"))
@@ -191,7 +191,7 @@ class Reprogrammed(nn.Module):
             )
         # the model's own labels: for a model of texts they know more than their spelling
         mapping = described_mapping({**content, "source_labels": frozen.labels}, frozen.span)
-        model = cls(_described_program(content["program"], tensors, path), frozen, mapping)
+        model = cls(program, frozen, mapping)
         model.load_state_dict(fitting(without_certainty(tensors), model.state_dict(), f"artefact {str(path)!r}"))
         read_certainty(content, tensors, mapping, path)
         return model
@@ -231,8 +231,10 @@ class _Parts(_Part):
     frozen: _StoredSource
 
 
-def _described_program(description: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> Program:
-    """The program of an artefact, unless it would take more memory than what is stored of it justifies."""
+def stored_program(content: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> Program:
+    """The program of an artefact, without its θ, unless it would take more memory than what is stored of it justifies."""
+    check_schema(content, f"artefact {str(path)!r}", _Parts, AGAIN)
+    description = content["program"]
     canvas = description["canvas"]
     stored = sum(tensor.numel() for tensor in tensors.values())
     if canvas > _ANY_CANVAS and 3 * canvas**2 > 4 * stored:
