@@ -57,6 +57,7 @@ ORDER = (
     ("answers",),
     ("audit",),
     ("run",),
+    ("report",),
     ("cli",),
     ("__main__",),
 )

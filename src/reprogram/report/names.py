@@ -10,10 +10,10 @@ _ISOLATE, _END = "\u2068", "\u2069"  # what stands between them runs in its own 
 
 
 def shown(name: str, longest: int = _LONGEST) -> str:
-    """A name on one line without characters that are not seen, cut where it is very long.
+    r"""A name on one line without characters that are not seen, cut where it is very long.
 
-    >>> shown("a\\nb"), shown("x" * 500)[-3:]
-    ('a\\\\nb', 'xx…')
+    >>> shown("a\nb"), shown("x" * 500)[-3:]
+    ('a\\nb', 'xx…')
     """
     text = printable(whole(name))
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
@@ -22,6 +22,25 @@ def shown(name: str, longest: int = _LONGEST) -> str:
 def quoted(name: str) -> str:
     """A name inside a sentence: in quotation marks, and isolated from the direction of the text around it."""
     return f"“{_ISOLATE}{shown(name, _IN_A_SENTENCE)}{_END}”"
+
+
+def image_name(name: str, data: str | None) -> str:
+    """The name of an image without the folder of the data: a report is sent around, and what is told is where in the data.
+
+    >>> image_name("/home/me/birds/test/wren/1.jpg", "/home/me/birds"), image_name("digits/3", "digits")
+    ('test/wren/1.jpg', 'digits/3')
+    """
+    root = f"{(data or '').rstrip('/')}/"
+    return name[len(root) :] if root.startswith("/") and name.startswith(root) else name
+
+
+def synonym(label: str) -> str:
+    """The first of the many names that some models give one label.
+
+    >>> synonym("cougar, puma, catamount, mountain lion"), synonym("Paris, Texas")
+    ('cougar', 'Paris, Texas')
+    """
+    return label.partition(", ")[0] if len(label) > 20 else label
 
 
 def listed(texts: Iterable[str], most: int = 5) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from reprogram.report.names import shown
+from reprogram.report.names import image_name, shown
 from reprogram.report.outline import Outline
 from reprogram.report.packing import by_likeness, packed, picture
 from reprogram.report.worries import training_counts
@@ -20,6 +20,7 @@ LABELS, ROWS = 8, 80
 #: Entries of J up to which it is put into the page: beyond that, λ cannot be changed there.
 MOST_ENTRIES = 120_000
 _EPOCH_SERIES = ("train", "val", "test")
+_PATHS = ("data", "data_root", "weights", "prior")
 
 
 def run_payload(record: RunRecord, told: Outline, examples: Examples) -> dict[str, Any]:
@@ -194,8 +195,8 @@ def _pictures(record: RunRecord, examples: Examples, labels: _Labels) -> dict[st
             for name, found in examples.classes.items()
             if name in places
         },
-        "right": [_answer(one, numbers, labels) for one in examples.right],
-        "wrong": [_answer(one, numbers, labels) for one in examples.wrong],
+        "right": [_answer(one, numbers, labels, record) for one in examples.right],
+        "wrong": [_answer(one, numbers, labels, record) for one in examples.wrong],
         "canvases": [
             {
                 "label": places.get(one.label),
@@ -209,14 +210,15 @@ def _pictures(record: RunRecord, examples: Examples, labels: _Labels) -> dict[st
     }
 
 
-def _answer(example: Example, numbers: dict[str, int], labels: _Labels) -> dict[str, Any]:
+def _answer(example: Example, numbers: dict[str, int], labels: _Labels, record: RunRecord) -> dict[str, Any]:
+    data = None if record.config is None else record.config.data
     return {
         "image": picture(example.pixels) if example.pixels.size else None,
-        "name": shown(example.name, 120),
+        "name": shown(image_name(example.name, data), 120),
         "label": numbers[example.label],
         "predicted": None if example.predicted is None else numbers[example.predicted],
         "confidence": _rounded(example.confidence, 4),
-        "evidence": [[labels.named(one.source), _rounded(float(one.amount), 3)] for one in example.evidence],
+        "evidence": [[labels.named(one.source), _rounded(float(one.product), 3)] for one in example.evidence],
         "top": [[labels.named(one.source), _rounded(one.probability, 3)] for one in example.top],
     }
 
@@ -261,6 +263,8 @@ def _facts(record: RunRecord) -> list[list[str]]:
     found: dict[str, Any] = {}
     if record.config is not None:
         found |= {name: value for name, value in record.config.model_dump().items() if value is not None}
+        # a report is sent around: where things lie on this machine is nobody's business
+        found |= {name: str(found[name]).rstrip("/").rpartition("/")[2] for name in _PATHS if name in found}
     if record.environment is not None:
         packages = record.environment.get("packages") or {}
         versions = ", ".join(f"{name} {value}" for name, value in packages.items() if value)
@@ -274,7 +278,7 @@ def _facts(record: RunRecord) -> list[list[str]]:
 def without_pictures(examples: Examples) -> Examples:
     """The same without a single pixel; what was said of the images stays."""
     none = np.zeros((0, 0, 3), np.uint8)
-    bare = {name: () for name in examples.classes}
+    bare = dict.fromkeys(examples.classes, ())
     return replace(
         examples,
         classes=bare,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reprogram.report.names import counted, listed, percent, quoted, shown
+from reprogram.report.names import counted, listed, percent, quoted, shown, synonym
 from reprogram.report.outline import Outline, held_out, mapping_summary
 from reprogram.run.first import duration
 from reprogram.run.record import RunRecord
@@ -104,7 +104,9 @@ def _cost(record: RunRecord, told: Outline) -> Iterator[Sentence]:
         yield Sentence(f"{duration(told.seconds).replace(' h', ' hours')} of computing.", timed=True)
     free, frozen = record.result["parameters"]["free"], record.result["parameters"]["frozen"]
     if free:
-        yield Sentence(f"{free:,} numbers were trained, beside {frozen:,} frozen ones ({percent(free / max(frozen, 1), 2)}).")
+        yield Sentence(
+            f"{free:,} numbers were trained, beside {frozen:,} frozen ones ({percent(free / max(frozen, 1), 2)})."
+        )
     else:
         yield Sentence(f"Nothing was trained by gradients; {frozen:,} numbers of the model stay frozen.")
     weights = int(np.count_nonzero(record.omega))
@@ -121,12 +123,14 @@ def _says(record: RunRecord, told: Outline) -> Iterator[Sentence]:
         best = np.argsort(-weights, kind="stable")[:2].tolist()
         name = quoted(record.classes[column])
         if told.mapping in _ONE_TO_ONE:
-            parts.append(f"{name} is {quoted(labels[best[0]])}")
+            parts.append(f"{name} is {quoted(synonym(labels[best[0]]))}")
         elif told.mapping in _SHARES:
-            reasons = [f"{quoted(labels[row])} ({percent(float(weights[row]), 0)})" for row in best if weights[row] > 0]
+            reasons = [
+                f"{quoted(synonym(labels[row]))} ({percent(float(weights[row]), 0)})" for row in best if weights[row] > 0
+            ]
             parts.append(f"{name} is read off {listed(reasons)}")
         else:
-            parts.append(f"{quoted(labels[best[0]])} speaks most for {name}")
+            parts.append(f"{quoted(synonym(labels[best[0]]))} speaks most for {name}")
     if parts:
         yield Sentence(f"{'; '.join(parts)}.")
     if told.mapping in _SHARES:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from reprogram.report.names import counted, listed, percent, quoted
+from reprogram.report.names import counted, image_name, listed, percent, quoted, shown
 from reprogram.run.outcomes import Outcomes
 from reprogram.run.record import RunRecord
 
@@ -44,7 +44,7 @@ def worries(record: RunRecord) -> list[Worry]:
 def training_counts(record: RunRecord) -> list[int] | None:
     """How many samples of each class the mapping was estimated from; None where that is not stored."""
     statistics = record.mapping.statistics
-    if statistics is None or statistics.weighted:
+    if statistics is None or record.mapping.weighted:
         answers = record.description.get("answers")
         return answers["samples"] if isinstance(answers, dict) and "samples" in answers else None
     return [int(count) for count in statistics.counted.tolist()]
@@ -89,7 +89,7 @@ def _of_test(record: RunRecord) -> Iterator[Worry]:
         )
     if test is None or not len(test):
         return
-    yield from _mistakes(test)
+    yield from _mistakes(test, None if record.config is None else record.config.data)
     small = [name for name, score in test.per_class().items() if score.n < FEW]
     if small:
         low, high = next(iter(test.per_class().values())).interval
@@ -112,10 +112,12 @@ def _of_test(record: RunRecord) -> Iterator[Worry]:
         )
 
 
-def _mistakes(test: Outcomes) -> Iterator[Worry]:
+def _mistakes(test: Outcomes, data: str | None) -> Iterator[Worry]:
     pairs = [(true, said, n, share) for true, said, n, share in test.confused(20) if n >= 3 and share >= 0.2]
     if pairs:
-        told = [f"{quoted(true)} taken for {quoted(said)} ({n} times, {percent(share, 0)})" for true, said, n, share in pairs]
+        told = [
+            f"{quoted(true)} taken for {quoted(said)} ({n} times, {percent(share, 0)})" for true, said, n, share in pairs
+        ]
         yield Worry("mild", "Classes that are confused", f"{listed(told, 3)}.")
     counts = np.bincount(test.predicted, minlength=len(test.classes))
     never = [name for number, name in enumerate(test.classes) if not counts[number] and (test.labels == number).any()]
@@ -128,7 +130,9 @@ def _mistakes(test: Outcomes) -> Iterator[Worry]:
     sure = np.flatnonzero(~test.right & (test.confidence >= SURE))
     if len(sure):
         first = sure[np.argsort(-test.confidence[sure], kind="stable")][:3].tolist()
-        told = [f"{quoted(test.names[row])} ({quoted(test.classes[test.predicted[row]])})" for row in first]
+        told = [
+            f"{quoted(image_name(test.names[row], data))} ({quoted(test.classes[test.predicted[row]])})" for row in first
+        ]
         yield Worry(
             "mild",
             f"{counted(len(sure), 'label')} that may be wrong",
@@ -208,8 +212,6 @@ def _notes(record: RunRecord) -> Iterator[Worry]:
 
 
 def _sentence(text: str) -> str:
-    from reprogram.report.names import shown
-
     text = shown(text, 600)
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."

@@ -11,7 +11,7 @@ function key(entries) {
 
 /** Axes with a frame: gives the group to draw in and the scales. */
 function axes({ width, height, x, y, xText, yText, xTicks, yTicks, xShow, yShow, left = 46 }) {
-  const area = { left, right: 12, top: 14, bottom: 40 };
+  const area = { left, right: 12, top: 28, bottom: 40 };
   const inner = { width: width - area.left - area.right, height: height - area.top - area.bottom };
   const toX = (value) => area.left + ((value - x[0]) / (x[1] - x[0] || 1)) * inner.width;
   const toY = (value) => area.top + inner.height - ((value - y[0]) / (y[1] - y[0] || 1)) * inner.height;
@@ -28,7 +28,7 @@ function axes({ width, height, x, y, xText, yText, xTicks, yTicks, xShow, yShow,
   }
   node.append(
     svg("text", { x: area.left + inner.width / 2, y: height - 4, "text-anchor": "middle" }, xText),
-    svg("text", { x: 0, y: 9, class: "strong" }, yText));
+    svg("text", { x: 0, y: 11, class: "strong" }, yText));
   return { node, toX, toY, area, inner };
 }
 

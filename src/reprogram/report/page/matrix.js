@@ -30,7 +30,7 @@ function matrixView({ rows, columns, cells, tell, rowText, columnText, label }) 
     const named = (width - space) / Math.max(columns.length, 1) >= 12;
     const side = Math.min(34, (width - (named ? space : 18)) / Math.max(columns.length, 1));
     // many rows are as low as columns are narrow; few rows stay high enough for their names
-    const height = Math.max(side, rows.length <= 60 ? 14 : Math.min(side, 640 / rows.length) || 1);
+    const height = rows.length <= 45 ? Math.max(14, Math.min(side, 26)) : Math.min(side, 640 / rows.length);
     const rowNames = height >= 11;
     const left = rowNames ? space : 18;
     const columnWidth = Math.min(34, (width - left) / Math.max(columns.length, 1));

@@ -1,15 +1,15 @@
 // BLM and BLM+ as in reprogram.mappings.bayesian: ω ∝ J / (row sums of J + λ), every column scaled to sum 1.
 // J comes as a sparse matrix: for each entry its source label (row), its class (column) and its amount.
 
-/** What a payload holds of J, unpacked: rows of the entries as places in `labels`, their columns and amounts. */
+/** What a payload holds of J, unpacked: rows of the entries as places in `labels`, which are those of the page, their columns and amounts. */
 function unpackedJoint(joint) {
-  const places = numbers("u32", joint.places);
+  const steps = numbers("varint", joint.steps);
   const values = numbers(joint.type, joint.values);
-  const rows = new Uint32Array(places.length);
-  const columns = new Uint32Array(places.length);
+  const rows = new Uint32Array(steps.length);
+  const columns = new Uint32Array(steps.length);
   let place = -1;
-  for (let entry = 0; entry < places.length; entry++) {
-    place += places[entry]; // steps from entry to entry, row by row
+  for (let entry = 0; entry < steps.length; entry++) {
+    place += steps[entry]; // steps from entry to entry, row by row
     rows[entry] = Math.floor(place / joint.classes);
     columns[entry] = place % joint.classes;
   }

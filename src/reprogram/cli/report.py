@@ -1,0 +1,44 @@
+"""`reprogram report`: one HTML page about runs, or their table on the terminal; and the page at the end of `fit`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from reprogram.cli.commands import ReportCommand
+from reprogram.cli.outside import files_matter
+from reprogram.cli.text import pasted, show_table
+from reprogram.errors import first_line
+from reprogram.progress import Progress, for_stream
+from reprogram.report.outline import distinct_names, outline
+from reprogram.report.write import HEADINGS, REPORT, comparison_row, write_report
+from reprogram.reprogrammed import Reprogrammed
+from reprogram.run.record import read_run
+
+
+def report(command: ReportCommand) -> None:
+    """Write the page, or print the table that it shows for several runs."""
+    if command.text:
+        records = [read_run(run) for run in command.runs]
+        rows = [comparison_row(outline(*both)) for both in zip(records, distinct_names(records), strict=True)]
+        numbers = [text for text, numeric in HEADINGS if numeric]
+        show_table([text for text, _ in HEADINGS], rows, numbers=numbers)
+        return
+    files_matter()
+    progress = for_stream()
+    written = write_report(command.runs, command.out, images=command.images)
+    progress.say(f"report {written}")
+
+
+def report_at_the_end(
+    runs: Sequence[Path], out: Path, progress: Progress, models: Sequence[Reprogrammed | None] = ()
+) -> None:
+    """Write the page of what was just done. What was done stays done if that fails, which is then said."""
+    try:
+        written = write_report(runs, out, models=models)
+    except Exception as error:  # whatever it is: hours of training must not end in an error because of a picture
+        again = " ".join(pasted(run) for run in runs)
+        progress.say(f"note: the report could not be written ({first_line(error)}); try: reprogram report {again}")
+        return
+    progress.say(f"report {written}")
+
+
+__all__ = ["REPORT", "report", "report_at_the_end"]
