@@ -30,6 +30,7 @@ from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import read_seen, stored_config, write_seen
+from reprogram.run.history import HISTORY, NO_HISTORY, read_history, write_history
 from reprogram.run.verify import verify
 from reprogram.training.checkpoint import read_checkpoint
 from reprogram.training.loop import fit
@@ -62,6 +63,12 @@ def _tensor_seeds(folder: Path) -> list[bytes]:
 
 def _seen_seeds(folder: Path) -> list[bytes]:
     return [sealed_text(["0123456789abcdef" * 2, "fedcba9876543210" * 2]).encode(), sealed_text([]).encode()]
+
+
+def _history_seeds(folder: Path) -> list[bytes]:
+    path, program = folder / HISTORY, Padding(8, 4)
+    write_history(path, NO_HISTORY.with_epoch(1, program).with_epoch(2, program))
+    return [path.read_bytes()]
 
 
 def _seal_file(name: str, data: bytes) -> bytes:
@@ -227,6 +234,7 @@ def _make_everything(folder: Path) -> None:
     result = fit(_trained("blm+"), images(), checkpoint=run / _STATE, decoding=Decoding(cache=False), **_TRAINING)
     result.model.save(run / "artefact")
     _make_run(run, **read_checkpoint(run / _STATE)[1]["origin"]["settings"])
+    write_history(run / HISTORY, NO_HISTORY.with_epoch(1, Padding(8, 4)))
     write_seen(run, ["0123456789abcdef" * 2])
     (run / "metrics.jsonl").write_text("".join(map(sealed_line, result.records)))
     (run / "predictions.csv").write_text("image,label\n")
@@ -252,6 +260,7 @@ TARGETS: list[Target] = [
     FileTarget("own.sealed", _sealed_seeds, _read("file", read_sealed), file="f.json", seal=reseal_json, mutators=JSON),
     FileTarget("own.tensors", _tensor_seeds, _read("tensors", read_tensors), seal=reseal_tensors, mutators=SAFETENSORS),
     FileTarget("own.images.txt", _seen_seeds, read_seen, file="images.txt", seal=reseal_text, mutators=JSON),
+    FileTarget("own.history", _history_seeds, read_history, file=HISTORY, seal=reseal_tensors, mutators=SAFETENSORS),
     *(_mapping_target(name) for name in ("blm+", "ilm", "rlm", "gaussian", "linear", "sigmoid")),
     FolderTarget(
         "artefact",

@@ -26,7 +26,7 @@ _TRY = ("fit", "--data", "../data/shapes", *TRAINED[:-1], "0.6", "--mapping", "r
 _LOGITS = ("logits", "--data", "../data/shapes", *SMALL, "--shard-size", "8", "--out", "shards")
 _PREDICT = ("map", "predict", "mapping", "shards", "--out")
 #: Files that are replaced several times on the way: whole at each moment, but neither as before nor as at the end.
-_GROWING = ("checkpoint/state.safetensors", "metrics.jsonl", "manifest.json", "config.json")
+_GROWING = ("checkpoint/state.safetensors", "program.safetensors", "metrics.jsonl", "manifest.json", "config.json")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def test_fit_fills_the_run_folder(run):
     folder, printed = run
     assert {path.name for path in folder.iterdir()} == {
         "config.json", "metrics.jsonl", "result.json", "environment.json", "artefact", "checkpoint", "predictions.csv",
-        "images.txt", "first.json",
+        "images.txt", "first.json", "program.safetensors",
     }  # fmt: skip
     result = json.loads((folder / "result.json").read_text())
     assert set(result["accuracy"]) == {"last", "selected", "best_on_test"}
@@ -129,7 +129,7 @@ def test_a_killed_fit_resumes_to_the_bit(shapes, tmp_path, mapping):
     assert without_times(tmp_path / "cut" / "metrics.jsonl") == without_times(tmp_path / "whole" / "metrics.jsonl")
     whole, cut = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "cut"))
     assert whole["accuracy"] == cut["accuracy"]
-    for file in ("artefact/artefact.safetensors", "checkpoint/state.safetensors"):
+    for file in ("artefact/artefact.safetensors", "checkpoint/state.safetensors", "program.safetensors"):
         expected, found = load_file(tmp_path / "whole" / file), load_file(tmp_path / "cut" / file)
         assert expected.keys() == found.keys()
         assert all(torch.equal(expected[key], found[key]) for key in expected)

@@ -42,6 +42,7 @@ def test_every_kind_of_file_is_tried(tallies):
         "run/images.txt",
         "run/metrics.jsonl",
         "run/predictions.csv",
+        "run/program.safetensors",
         "run/result.json",
         "shard *.npz",
         "shard *.parquet",

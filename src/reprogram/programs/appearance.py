@@ -34,7 +34,8 @@ def appearance(program: Program, size: int | None = None) -> Tensor:
 @torch.no_grad()
 def placed(program: Program, images: Tensor) -> Tensor:
     """What the model is shown of images (N, 3, H, W) in uint8 or [0, 1], as pixels (N, 3, canvas, canvas) in [0, 1]."""
-    return (program(images.to(program.mean.device)) * program.std + program.mean).clamp(0, 1).float().cpu()
+    seen: Tensor = program(images.to(program.mean.device)) * program.std + program.mean
+    return seen.clamp(0, 1).float().cpu()
 
 
 def bound_as_stored(program: Program, normalisation: dict[str, list[float]]) -> Program:

@@ -144,7 +144,8 @@ def gather_examples(
     }
     if len(data.classes) > MOST_OF_CLASSES:
         notes.append(f"images are shown of the first {MOST_OF_CLASSES} of {len(data.classes)} classes")
-    right, wrong = [], []
+    right: list[Example] = []
+    wrong: list[Example] = []
     if record.test is not None:
         rows = _places(record.test, data.test)
         if missing := len(record.test) - len(rows):

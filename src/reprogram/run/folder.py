@@ -1,5 +1,6 @@
 """A run folder: config.json, environment.json, first.json, metrics.jsonl, checkpoint/, result.json, artefact/ and others."""
 
+import copy
 import os
 import platform
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from reprogram.data.dataset import DataSet
 from reprogram.errors import ReprogramError
 from reprogram.files import (
     claimed_folder,
+    fitting,
     is_leftover,
     lines_of,
     locked,
@@ -34,14 +36,17 @@ from reprogram.files import (
 from reprogram.mappings.artefact import FILES, read_description
 from reprogram.mappings.registry import AUTO
 from reprogram.mappings.selection import Selection
+from reprogram.programs.base import Program
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import prepare
 from reprogram.run.config import GIVEN, FitConfig
 from reprogram.run.first import FirstAnswer, StoredAnswer
+from reprogram.run.history import HISTORY, NO_HISTORY, ProgramHistory, read_history, write_history
 from reprogram.run.steps import Book, carry_out, trainable
 from reprogram.sources.frozen import Frozen
 from reprogram.text import csv_cell, csv_line, finite
+from reprogram.training.checkpoint import REMEDY, part, read_checkpoint
 from reprogram.training.evaluation import Evaluation
 from reprogram.training.result import Diverged, FitResult
 
@@ -171,6 +176,26 @@ class FolderBook(Book):
     @override
     def write_records(self, records: list[dict[str, Any]]) -> None:
         write_text(self.folder / "metrics.jsonl", "".join(sealed_line(finite(record)) for record in records))
+
+    @override
+    def write_program(self, epoch: int, program: Program) -> None:
+        if program.free_parameters:
+            write_history(self.folder / HISTORY, self._history().with_epoch(epoch, program))
+
+    @override
+    def catch_up(self, program: Program) -> None:
+        if self.checkpoint.exists() and program.free_parameters:
+            tensors, header = read_checkpoint(self.checkpoint)
+            done, state = len(header["records"]), part(tensors, "model")
+            if done and done not in self._history().epochs:
+                stored = copy.deepcopy(program)
+                own = {key.removeprefix("program."): value for key, value in state.items() if key.startswith("program.")}
+                stored.load_state_dict(fitting(own, stored.state_dict(), f"checkpoint {str(self.checkpoint)!r}", REMEDY))
+                self.write_program(done, stored)
+
+    def _history(self) -> ProgramHistory:
+        path = self.folder / HISTORY
+        return read_history(path) if path.exists() else NO_HISTORY
 
     @override
     def write_first(self, first: FirstAnswer, *, usable: bool) -> FirstAnswer:

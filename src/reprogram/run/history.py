@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -101,4 +102,4 @@ class _Header(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     epochs: list[int] = Field(min_length=1, max_length=MOST_EPOCHS)
-    scales: list[float]
+    scales: list[Annotated[float, Field(ge=1)]]

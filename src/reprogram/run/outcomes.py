@@ -72,7 +72,7 @@ class Outcomes:
     @cached_property
     def right(self) -> NDArray[np.bool_]:
         """(n,) whether each prediction is right."""
-        return self.labels == self.predicted
+        return np.equal(self.labels, self.predicted)
 
     @cached_property
     def confusion(self) -> Numbers:

@@ -13,6 +13,7 @@ from reprogram.devices import choose_precision
 from reprogram.errors import ReprogramError
 from reprogram.mappings.registry import AUTO
 from reprogram.mappings.selection import Selection
+from reprogram.programs.base import Program
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import Prepared, build, decoding_of, with_chosen_mapping
@@ -48,6 +49,12 @@ class Book:
 
     def write_records(self, records: list[dict[str, Any]]) -> None:
         """All epochs so far."""
+
+    def write_program(self, epoch: int, program: Program) -> None:
+        """What the program looks like after an epoch."""
+
+    def catch_up(self, program: Program) -> None:
+        """Write what `write_program` was kept from by a kill; `program` is of the kind that is trained."""
 
     def write_first(self, first: FirstAnswer, *, usable: bool) -> FirstAnswer:
         """The first answer, and where it is `usable` its model; returns it as `read_first` will give it, and its model."""
@@ -198,9 +205,11 @@ def _trained(prepared: Prepared, book: Book, progress: Progress, first: FirstAns
         progress.say(f"chosen {prepared.selection}")
     progress.say(describe_program(prepared.model))
     before = [] if first is None else [first.record]
+    book.catch_up(prepared.model.program)
 
     def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
         book.write_records([*before, *records])
+        book.write_program(len(records), prepared.model.program)
         progress.say(epoch_line(records[-1], epochs))
 
     return fit(

@@ -34,6 +34,7 @@ from reprogram.mappings.artefact import (
 )
 from reprogram.mappings.stored_certainty import read_certainty, without_certainty
 from reprogram.run.folder import FIRST, SEEN, read_seen, stored_config
+from reprogram.run.history import HISTORY, read_history
 from reprogram.text import finite
 from reprogram.training.checkpoint import Record, part, read_checkpoint
 
@@ -136,6 +137,8 @@ def _of_run(folder: Path) -> Iterator[Checked]:
             yield _check(folder / name, "facts", _fact, folder / name)
     if (folder / SEEN).exists():
         yield _check(folder / SEEN, "list of images", read_seen, folder / SEEN)
+    if (folder / HISTORY).exists():
+        yield _check(folder / HISTORY, "program over epochs", read_history, folder / HISTORY)
     checkpoint = folder / "checkpoint" / "state.safetensors"
     if checkpoint.exists():
         yield _check(checkpoint, "checkpoint", read_checkpoint, checkpoint)
@@ -263,6 +266,8 @@ def _of_file(path: Path) -> Iterator[Checked]:
         yield _check(path, "cache", check_cached, path.parent, path.stem)
     elif path.name in FILES[:2]:
         yield from _of_artefact(path.parent)
+    elif path.name == HISTORY:
+        yield _check(path, "program over epochs", read_history, path)
     elif path.suffix == ".safetensors":
         is_state = path.parent.name == "checkpoint"
         yield _check(path, "tensors", read_checkpoint if is_state else _tensors, path)
