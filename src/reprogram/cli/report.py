@@ -5,11 +5,11 @@ from pathlib import Path
 
 from reprogram.cli.commands import ReportCommand
 from reprogram.cli.outside import files_matter
-from reprogram.cli.text import pasted, show_table
+from reprogram.cli.text import pasted, show, show_table
 from reprogram.errors import first_line
 from reprogram.progress import Progress, for_stream
 from reprogram.report.outline import distinct_names, outline
-from reprogram.report.write import HEADINGS, REPORT, comparison_row, write_report
+from reprogram.report.write import REPORT, comparison, write_report
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.record import read_run
 
@@ -18,9 +18,11 @@ def report(command: ReportCommand) -> None:
     """Write the page, or print the table that it shows for several runs."""
     if command.text:
         records = [read_run(run) for run in command.runs]
-        rows = [comparison_row(outline(*both)) for both in zip(records, distinct_names(records), strict=True)]
-        numbers = [text for text, numeric in HEADINGS if numeric]
-        show_table([text for text, _ in HEADINGS], rows, numbers=numbers)
+        told = [outline(*both) for both in zip(records, distinct_names(records), strict=True)]
+        headings, rows, same = comparison(told)
+        if same:
+            show(f"all runs: {same}")
+        show_table([text for text, _ in headings], rows, numbers=[text for text, numeric in headings if numeric])
         return
     files_matter()
     progress = for_stream()

@@ -60,7 +60,7 @@ def outline(record: RunRecord, name: str | None = None) -> Outline:
     if "top_k" in known:
         known.pop("top_ratio", None)  # which the number of labels came from
     program = "–" if record.program is None else record.program.name
-    common = {
+    common: dict[str, Any] = {
         "name": shown(name or record.name),
         "data": "–" if config is None else shown(_data_name(config.data)),
         "model": "–" if record.source is None else shown(str(record.source.get("name", "–"))),

@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from importlib.metadata import version
@@ -17,17 +18,7 @@ from reprogram.report.worries import Worry
 from reprogram.text import escaped_json, finite
 
 #: The parts of the script, in the order in which they are read.
-SCRIPTS = (
-    "base.js",
-    "rules.js",
-    "tables.js",
-    "charts.js",
-    "matrix.js",
-    "mapping.js",
-    "classes.js",
-    "sections.js",
-    "main.js",
-)
+_SCRIPTS = ("base", "rules", "tables", "charts", "matrix", "mapping", "classes", "sections", "main")
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _UNSAFE = re.compile("[<>&\u2028\u2029]")
@@ -60,10 +51,10 @@ def page(title: str, runs: list[dict[str, Any]], summary: str) -> str:
 
 
 def embedded(content: Any) -> str:
-    """JSON that can stand inside a script element, whatever texts are in it.
+    r"""JSON that can stand inside a script element, whatever texts are in it.
 
     >>> embedded({"label": "</script>"})
-    '{"label":"\\\\u003c/script\\\\u003e"}'
+    '{"label":"\\u003c/script\\u003e"}'
     """
     text = escaped_json(json.dumps(finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":")))
     return _UNSAFE.sub(lambda found: _ESCAPED[found[0]], text)
@@ -77,7 +68,7 @@ def _part(name: str) -> str:
 @cache
 def _script() -> str:
     """The parts of the script as one function of its own, so that nothing but its name for tests is global."""
-    return '(() => {\n"use strict";\n' + "\n".join(map(_part, SCRIPTS)) + "})();"
+    return '(() => {\n"use strict";\n' + "\n".join(_part(f"{name}.js") for name in _SCRIPTS) + "})();"
 
 
 def _hash(text: str) -> str:
@@ -170,34 +161,47 @@ def _coded(text: str) -> str:
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text)).replace(" %", "\u00a0%")
 
 
-def table_html(outlines: list[Outline], rows: list[tuple[str, ...]], headings: tuple[tuple[str, bool], ...]) -> str:
-    """The table of several runs, which the page makes sortable."""
-    heads = "".join(f'<th scope="col"{" class=n" if number else ""}>{html.escape(text)}</th>' for text, number in headings)
+def table_html(
+    outlines: list[Outline], headings: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]], same: str
+) -> str:
+    """The table of several runs, which the page makes sortable.
+
+    Args:
+        outlines: the runs.
+        headings: of the columns, and which hold numbers.
+        rows: a cell for each heading.
+        same: what all runs have in common, in words.
+    """
+    kinds = [_kind(text, numeric) for text, numeric in headings]
+    heads = "".join(
+        f'<th scope="col"{kind}>{html.escape(text)}</th>' for (text, _), kind in zip(headings, kinds, strict=True)
+    )
     body = []
     for number, (told, row) in enumerate(zip(outlines, rows, strict=True)):
         cells = []
-        for (text, numeric), cell in zip(headings, row, strict=True):
-            value = _number(cell) if numeric else None
-            kind = " class=n" if numeric else ""
-            kind = ' class="n seconds"' if text == "seconds" else kind
-            inner = f"<bdi>{html.escape(cell)}</bdi>" if not numeric else html.escape(cell)
-            sort = "" if not numeric or text == "seconds" else f' data-value="{value}"'
-            cells.append(f"<td{kind}{sort}>{inner}</td>")
-        body.append(
-            f'<tr data-run="{number}" data-low="{_bound(told, 0)}" data-high="{_bound(told, 1)}">{"".join(cells)}</tr>'
-        )
+        for (_, numeric), kind, cell in zip(headings, kinds, row, strict=True):
+            text = html.escape(cell).replace(" %", "\u00a0%")
+            cells.append(f"<td{kind}>{text}</td>" if numeric else f"<td{kind}><bdi>{text}</bdi></td>")
+        bounds = f'data-low="{_bound(told, 0)}" data-high="{_bound(told, 1)}"'
+        body.append(f'<tr data-run="{number}" {bounds}>{"".join(cells)}</tr>')
+    shared = f"All have {html.escape(same)}. " if same else ""
     return (
         f'<section id="runs"><div class="head"><h1>{counted(len(outlines), "run")} side by side</h1></div>'
-        '<p class="lead">Accuracy of the saved model of each run, with its 95 % interval, and the three test accuracies: '
-        "<b>selected</b> on validation (what you get), <b>last</b> epoch, and <b>best</b> on test, which is too good.</p>"
-        f'<div class="scroll"><table class="runs"><thead><tr>{heads}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+        f'<p class="lead">{shared}Accuracy is that of the saved model, with its 95\u00a0% interval. Of the three test '
+        "accuracies, <b>selected</b> on validation is what you get, <b>last</b> is the final epoch, and <b>best</b> was "
+        "chosen on test, so it is too good.</p>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="Table of runs"><table class="runs">'
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
         '<div id="overlay"></div></section>'
     )
 
 
-def _number(cell: str) -> str:
-    found = re.match(r"-?[\d.]+", cell.replace(",", ""))
-    return found[0] if found else ""
+def _kind(heading: str, numeric: bool) -> str:
+    """The classes of a column: numbers, times (which no two runs share), and what a phone has no room for."""
+    names = [name for name, fits in (("n", numeric), ("seconds", heading == "seconds")) if fits]
+    if heading not in ("run", "mapping", "accuracy", "selected"):
+        names.append("hide-narrow")
+    return f' class="{" ".join(names)}"' if names else ""
 
 
 def _bound(told: Outline, place: int) -> str:

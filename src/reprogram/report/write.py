@@ -80,7 +80,7 @@ def report_text(records: Sequence[RunRecord], *, images: bool = True, models: Se
     payloads: list[dict[str, Any]] = []
     parts: list[str] = []
     if len(given) > 1:
-        parts.append(table_html(outlines, [comparison_row(told) for told in outlines], HEADINGS))
+        parts.append(table_html(outlines, *comparison(outlines)))
     for number, (record, told) in enumerate(zip(given, outlines, strict=True)):
         payloads.append(run_payload(record, told, _examples(record, known[number], images, len(given))))
         chance = None if record.result is None else record.result["chance"]
@@ -95,8 +95,20 @@ def _examples(record: RunRecord, model: Reprogrammed | None, images: bool, runs:
     return found if images else without_pictures(found)
 
 
-def comparison_row(told: Outline) -> tuple[str, ...]:
-    """A run as a row of the table of runs, in the page and on the terminal."""
+def comparison(outlines: Sequence[Outline]) -> tuple[list[tuple[str, bool]], list[list[str]], str]:
+    """The table of runs, in the page and on the terminal: headings, rows, and what needs no column, as all have it."""
+    rows = [_row(told) for told in outlines]
+    alike = [
+        place
+        for place, (text, _) in enumerate(HEADINGS)
+        if text in ("data", "model", "program") and len(rows) > 1 and len({row[place] for row in rows}) == 1
+    ]
+    same = ", ".join(f"{HEADINGS[place][0]} {rows[0][place]}" for place in alike if rows[0][place] != "–")
+    kept = [place for place in range(len(HEADINGS)) if place not in alike]
+    return [HEADINGS[place] for place in kept], [[row[place] for place in kept] for row in rows], same
+
+
+def _row(told: Outline) -> tuple[str, ...]:
     interval = "–" if told.interval is None else f"{100 * told.interval[0]:.1f} to {100 * told.interval[1]:.1f} %"
     shares = (told.selected, told.last, told.best_on_test)
     mapping = f"{told.mapping} ({told.settings})" if told.settings else told.mapping

@@ -32,7 +32,17 @@ function showRun(number) {
   const several = report.runs.length > 1 ? [["runs", "Runs"], ["chosen", "Summary"]] : [["content", "Summary"]];
   const links = [...several, ...parts.map((one) => [one.id, one.dataset.title])];
   document.getElementById("sections").replaceChildren(...links.map(([id, text]) => el("a", { href: `#${id}` }, text)));
+  const picker = document.getElementById("run-picker");
+  if (picker) picker.value = String(number);
   for (const row of document.querySelectorAll("table.runs tbody tr")) row.classList.toggle("chosen", Number(row.dataset.run) === number);
+}
+
+/** The run that is shown first: the one that was right most often. */
+function best() {
+  const rows = Array.from(document.querySelectorAll("table.runs tbody tr"));
+  const column = rows.length ? Array.from(document.querySelectorAll("table.runs th"), (head) => head.textContent).indexOf("accuracy") : 0;
+  const share = (number) => parseFloat(rows.find((row) => Number(row.dataset.run) === number).cells[column].textContent) || 0;
+  return rows.length ? report.runs.map((_, number) => number).reduce((one, other) => (share(other) > share(one) ? other : one)) : 0;
 }
 
 /** Bring the table of several runs to life: sorting, choosing a run, and their epochs in one chart. */
@@ -44,15 +54,14 @@ function startRuns() {
   const interval = heads.indexOf("95 % interval");
   for (const row of list.tBodies[0].rows) {
     const number = Number(row.dataset.run);
-    const pick = () => { picker.value = String(number); showRun(number); };
     const cell = row.cells[0];
     cell.dataset.value = cell.textContent;
-    cell.replaceChildren(el("button", { type: "button", class: "link", onclick: pick }, name(report.runs[number].name)));
+    cell.replaceChildren(el("button", { type: "button", class: "link", onclick: () => showRun(number) }, name(report.runs[number].name)));
     if (row.dataset.low) {
       const shown = row.cells[interval];
       const [low, high] = [Number(row.dataset.low), Number(row.dataset.high)];
       shown.title = shown.textContent;
-      shown.replaceChildren(intervalBar(Number(row.cells[interval - 1].dataset.value) / 100, low, high));
+      shown.replaceChildren(intervalBar(parseFloat(row.cells[interval - 1].textContent) / 100, low, high));
     }
   }
   sortable(list);
@@ -68,10 +77,10 @@ function startRuns() {
 
 startTheme();
 startRuns();
-showRun(0);
+showRun(best());
 
 // what the tests in a browser compare with Python
 Object.defineProperty(window, "reprogramReport", { value: Object.freeze({
-  omega: (label, column) => weightsShown.at(report.runs[0].labels.indexOf(label), column),
+  omega: (label, column) => weightsShown.at(weightsShown.run.labels.indexOf(label), column),
   abstention, wilson, report,
 }) });

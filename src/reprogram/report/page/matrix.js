@@ -26,15 +26,16 @@ function matrixView({ rows, columns, cells, tell, rowText, columnText, label }) 
   };
 
   const chart = drawing((width) => {
-    const space = Math.min(150, Math.max(70, width * 0.24));
+    const longest = (texts) => Math.max(...texts.map((text) => Array.from(text).length));
+    const space = Math.min(150, Math.max(40, width * 0.26), 14 + 6.2 * longest(rows));
     const named = (width - space) / Math.max(columns.length, 1) >= 12;
-    const side = Math.min(34, (width - (named ? space : 18)) / Math.max(columns.length, 1));
+    const side = Math.min(56, (width - (named ? space : 18)) / Math.max(columns.length, 1));
     // many rows are as low as columns are narrow; few rows stay high enough for their names
     const height = rows.length <= 45 ? Math.max(14, Math.min(side, 26)) : Math.min(side, 640 / rows.length);
     const rowNames = height >= 11;
     const left = rowNames ? space : 18;
-    const columnWidth = Math.min(34, (width - left) / Math.max(columns.length, 1));
-    const top = named && columnWidth >= 12 ? 84 : 18;
+    const columnWidth = Math.min(56, (width - left) / Math.max(columns.length, 1));
+    const top = named && columnWidth >= 12 ? Math.min(84, 16 + 4.9 * longest(columns)) : 18;
     layout = { left, top, width: columnWidth, height };
     const total = { width: left + columnWidth * columns.length, height: top + height * rows.length + 2 };
     const node = svg("svg", { viewBox: `0 0 ${width} ${total.height}`, width, height: total.height, tabindex: 0, role: "application", "aria-roledescription": "matrix", "aria-label": `${label}; move with the arrow keys` });

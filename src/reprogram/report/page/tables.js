@@ -22,7 +22,7 @@ function sort(table, heads, column) {
   const value = (row) => {
     const cell = row.cells[column];
     const text = cell.dataset.value ?? cell.textContent;
-    return numeric ? (text === "" ? NaN : Number(text)) : text;
+    return numeric ? parseFloat(text.replaceAll(",", "")) : text;
   };
   const compare = (one, other) => {
     const [a, b] = [value(one), value(other)];
