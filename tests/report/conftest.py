@@ -1,5 +1,6 @@
 """One browser for all tests of a worker, and runs to look at."""
 
+import json
 import shutil
 
 import numpy as np
@@ -47,7 +48,7 @@ def hostile(tmp_path_factory):
     labels = np.arange(120) % len(HOSTILE)
     logits = rng.normal(size=(120, 9)) + 2 * np.eye(9)[labels + 2]
     np.savez(folder / "answers.npz", logits=logits.astype(np.float32), labels=np.array(HOSTILE)[labels])
-    (folder / "labels.json").write_text(__import__("json").dumps([*HOSTILE, "plain", "cat, tom, mouser, tabby", "=2"]))
+    (folder / "labels.json").write_text(json.dumps([*HOSTILE, "plain", "cat, tom, mouser, tabby", "=2"]))
     words = ("map", "answers.npz", "--mapping", "blm+", "--source-labels", "labels.json", "--out", "mapping")
     here(*words, "--top-k", 3, cwd=folder)
     return folder / "mapping"

@@ -1,6 +1,7 @@
 """`reprogram report`: one HTML page about runs, or their table on the terminal; and the page at the end of `fit`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from reprogram.cli.commands import ReportCommand
@@ -13,16 +14,21 @@ from reprogram.report.write import REPORT, comparison, write_report
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.record import read_run
 
+#: Headings in two lines, so that the table fits a terminal.
+_NARROW = {"95 % interval": "95 %\ninterval", "accuracy": "saved\nmodel", "selected": "sel.\non val", "last": "last\nepoch"}
+_NARROW |= {"best": "best\non test", "seconds": "sec-\nonds"}
+
 
 def report(command: ReportCommand) -> None:
     """Write the page, or print the table that it shows for several runs."""
     if command.text:
         records = [read_run(run) for run in command.runs]
         told = [outline(*both) for both in zip(records, distinct_names(records), strict=True)]
-        headings, rows, same = comparison(told)
-        if same:
-            show(f"all runs: {same}")
-        show_table([text for text, _ in headings], rows, numbers=[text for text, numeric in headings if numeric])
+        headings, rows, same = comparison([replace(one, settings="") for one in told])
+        show(f"test accuracy in %; {f'all runs: {same}' if same else 'selected on val is what you get'}")
+        narrow = [[cell.replace(" %", "").replace(" to ", "–") for cell in row] for row in rows]
+        names = {text: _NARROW.get(text, text) for text, _ in headings}
+        show_table(list(names.values()), narrow, numbers=[names[text] for text, numeric in headings if numeric])
         return
     files_matter()
     progress = for_stream()

@@ -115,9 +115,9 @@ function programPart(run) {
     nodes.push(el("figure", {}, el("img", { src: program.image, alt: "The program on a grey image", width: 160 }),
       el("figcaption", {}, program.factor > 1 ? `The program on grey, made ${program.factor} times as strong to be seen.` : "The program around, or on, a grey image.")));
   }
-  canvases.forEach((one) => nodes.push(
+  canvases.forEach((one) => nodes.push(el("div", { class: "pair" },
     el("figure", {}, el("img", { src: one.before, alt: "An image before the program", width: 160 }), el("figcaption", {}, "before: ", name(run.classes[one.label] || ""))),
-    el("figure", {}, el("img", { src: one.after, alt: "The same image with the program", width: 160 }), el("figcaption", {}, "what the model sees"))));
+    el("figure", {}, el("img", { src: one.after, alt: "The same image with the program", width: 160 }), el("figcaption", {}, "what the model sees")))));
   const frames = program && program.frames.length > 1
     ? [el("h3", { class: "spaced" }, "How it grew"), el("div", { class: "pictures strip" }, program.frames.map(([epoch, source]) =>
       el("figure", {}, el("img", { src: source, alt: `The program after epoch ${epoch}`, width: 84 }), el("figcaption", {}, `epoch ${epoch}`))))]
@@ -133,7 +133,7 @@ function trainingPart(run) {
   const accuracy = lineChart({ title: "accuracy", epochs: own, share: true, mark: run.selected, series: [
     { text: "test", values: epochs.test, tone: 0 }, { text: "validation", values: epochs.val, tone: 1, dash: 1 }, { text: "training", values: epochs.train, tone: 2, dash: 2 }] });
   const loss = lineChart({ title: "loss", epochs: own, series: [{ text: "training loss", values: epochs.loss, tone: 0 }], height: 170 });
-  const change = lineChart({ title: "change of ω", epochs: own, series: [{ text: "mean |Δω| of a column", values: epochs.change, tone: 3 }], height: 170 });
+  const change = lineChart({ title: "change of ω", epochs: own, series: [{ text: "how far the columns of ω moved (0: not at all, 1: wholly)", values: epochs.change, tone: 3 }], height: 170 });
   return part("training", "Training", "The dashed line marks the epoch that was selected on validation images. Epoch 0 is the images unchanged.",
     el("div", { class: "card" }, accuracy), el("div", { class: "two spaced" }, loss ? el("div", { class: "card" }, loss) : null, change ? el("div", { class: "card" }, change) : null));
 }
@@ -169,7 +169,7 @@ function answerCard(run, classes, one) {
   const right = one.label === one.predicted;
   const most = one.evidence.length ? Math.max(...one.evidence.map(([, value]) => Math.abs(value))) : 1;
   const words = el("div", {},
-    el("h3", {}, el("span", { class: `verdict ${right ? "right" : "wrong"}` }, right ? "right" : "wrong"), " ", el("bdi", {}, short(classes[one.predicted], 60)), ` ${percent(one.confidence, 0)}`),
+    el("h3", {}, el("span", { class: `verdict ${right ? "right" : "wrong"}` }, right ? "right" : "wrong"), " ", el("bdi", {}, short(classes[one.predicted], 60)), el("span", { class: "small soft" }, `, ${percent(one.confidence, 0)} sure`)),
     right ? null : el("p", { class: "small inline" }, "The label says ", name(classes[one.label]), "."),
     one.evidence.length ? bars(one.evidence.map(([place, value]) => [label(run.labels[place]), value, amount(value)]), most) : null,
     one.top.length ? el("p", { class: "small soft inline" }, "The model itself says ", one.top.slice(0, 3).flatMap(([place, share], at) => [at ? ", " : "", label(run.labels[place]), ` ${percent(share, 0)}`]), ".") : null,
