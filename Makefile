@@ -13,7 +13,7 @@ CHECKED := $(PIP) install --require-hashes --no-deps --only-binary :all:
 REFUSED := { echo 'pip refused a package: if it found none for this machine, `make install HASHES=no` installs the same versions \
 without checking their files; if it says that a hash does not match, the file is another one than the tested one: do not install it.' >&2; exit 1; }
 
-.PHONY: install demo test test-minimums lint types bench fuzz soak lock licences sbom compiler clean
+.PHONY: install demo test test-minimums lint types bench fuzz soak lock licences sbom compiler browser clean
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, " + sys.version.split()[0] + " was found; set PYTHON=") if sys.version_info < (3, 11) else 0'
@@ -59,11 +59,21 @@ compiler:
 		echo 'the tests need a C compiler named cc: install gcc and the headers of the C library (Debian and Ubuntu: apt-get install gcc libc6-dev)' >&2; exit 1; \
 	fi
 
-test: $(VENV)/.all compiler
+# The page of a report is tried in a real browser. Without one exactly these tests do not run, and say so.
+browser:
+	@command -v chromium > /dev/null || command -v google-chrome > /dev/null || command -v chromium-browser > /dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		export DEBIAN_FRONTEND=noninteractive; apt-get update -q && apt-get install -qy --no-install-recommends chromium fonts-dejavu-core || \
+		echo 'Chromium could not be installed: the tests of the report in a browser will not run' >&2; \
+	else \
+		echo 'the tests of the report in a browser will not run: install Chromium (Debian and Ubuntu: apt-get install chromium)' >&2; \
+	fi
+
+test: $(VENV)/.all compiler browser
 	$(QUIET) $(BIN)/python -m pytest -q -n 2 --dist loadfile --cov=reprogram --cov-report=term:skip-covered
 
 # The lowest versions that pyproject.toml allows, in an environment of their own. The build of torch that came first is kept.
-test-minimums: $(VENV)-minimums/.all compiler
+test-minimums: $(VENV)-minimums/.all compiler browser
 	$(QUIET) $(VENV)-minimums/bin/python -m pytest -q -n 2 --dist loadfile
 
 $(VENV)-minimums/.all: pyproject.toml tools/minimums.py

@@ -58,6 +58,7 @@ ORDER = (
     ("audit",),
     ("run",),
     ("figures",),
+    ("report",),
     ("cli",),
     ("__main__",),
 )

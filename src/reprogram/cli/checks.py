@@ -16,6 +16,7 @@ from reprogram.cli.commands import (
     MapCommand,
     MapPredictCommand,
     PredictCommand,
+    ReportCommand,
     UpdateCommand,
 )
 from reprogram.data.group_patterns import GroupPattern
@@ -169,6 +170,19 @@ def check_figure(command: FigureCommand) -> FigurePlan:
     if is_folder(out):
         raise ReprogramError(f"--out {shown(command.out)} is a folder; name a file")
     return FigurePlan(command, runs, kind, out)
+
+
+def check_report(command: ReportCommand) -> ReportCommand:
+    """The runs are there, and the page can have a place."""
+    if not command.runs:
+        raise ReprogramError("no run was given to report on; write reprogram report RUN [RUN ...]")
+    for run in command.runs:
+        check_folder(run)
+    if command.text and command.out is not None:
+        raise ReprogramError(f"--text prints a table and writes no file, but --out {shown(command.out)} was given; give one")
+    if command.out is not None and is_folder(expanded(command.out, "--out")):
+        raise ReprogramError(f"--out {shown(command.out)} is a folder, but the report is a file; name it report.html there")
+    return command
 
 
 def check_update(command: UpdateCommand) -> UpdateCommand:

@@ -165,6 +165,19 @@ class UpdateCommand(Settings):
     device: str = Field("auto", description=_DEVICE)
 
 
+class ReportCommand(Settings):
+    """Write one HTML page about a run, or about several side by side: a summary in plain words, and charts to look into."""
+
+    runs: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = Field(
+        description="Run folders, or mapping folders of `reprogram map`."
+    )
+    out: str | None = Field(
+        None, description="The HTML file; by default report.html in the folder of a single run, or here for several."
+    )
+    images: bool = Field(True, description="Put small pictures of the data into the page.")
+    text: bool = Field(False, description="Print the table of the runs instead.")
+
+
 class VerifyCommand(Settings):
     """Check a run, a mapping, shards or a cache against the SHA-256 that everything written carries."""
 

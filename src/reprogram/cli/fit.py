@@ -5,6 +5,7 @@ from pathlib import Path
 from reprogram.cli.checks import FitPlan
 from reprogram.cli.commands import DemoCommand
 from reprogram.cli.outside import files_matter
+from reprogram.cli.report import REPORT, report_at_the_end
 from reprogram.cli.text import pasted, percent, show_table
 from reprogram.files import claimed_folder
 from reprogram.mappings.registry import MAPPINGS
@@ -31,6 +32,7 @@ def fit(plan: FitPlan) -> None:
                     progress.say(f"what was found so far: reprogram predict {pasted(folder)} IMAGE")
             raise
     _show_result(result, folder, progress)
+    report_at_the_end([folder], folder / REPORT, progress, [result.model])
 
 
 def demo(command: DemoCommand) -> None:
@@ -39,7 +41,7 @@ def demo(command: DemoCommand) -> None:
     progress = for_stream()
     progress.say("An ImageNet network that has never seen a digit learns to read them; not one of its weights changes.")
     progress.say("")
-    rows = []
+    rows, models = [], []
     with claimed_folder(Path(command.out or "runs/demo").expanduser(), numbered=command.out is None) as folder:
         for method in DEMO_METHODS:
             settings = {"program": "padding", "canvas": 48, "image_size": 32, "epochs": command.epochs, "seed": command.seed}
@@ -51,6 +53,7 @@ def demo(command: DemoCommand) -> None:
                 again = f"reprogram demo --epochs {command.epochs} --seed {command.seed} --out {pasted(folder)}"
                 progress.say(f"interrupted; continue with: {again}")
                 raise
+            models.append(result.model)
             scores = [percent(score) for score in result.accuracy.values() if score is not None]
             speed = max(record["images_per_second"] for record in result.records)
             rows.append([method, MAPPINGS[method].summary, *scores, f"{result.seconds:.0f}", f"{speed:.0f}"])
@@ -59,6 +62,7 @@ def demo(command: DemoCommand) -> None:
     numbers = ("last\nepoch", "selected\non val", "best\non test", "seconds", "images/s")
     show_table(("mapping", "what it is", *numbers), rows, numbers=numbers)
     progress.say(f"run folders: {', '.join(pasted(folder / method) for method in DEMO_METHODS)}")
+    report_at_the_end([folder / method for method in DEMO_METHODS], folder / REPORT, progress, models)
     progress.say("")
     progress.say(f"look closer:     reprogram evaluate {pasted(folder / 'blm+')}")
     progress.say("your own images: reprogram fit --data FOLDER")
