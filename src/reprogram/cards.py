@@ -134,12 +134,12 @@ def _escaped(text: str, most: int = _NAME) -> str:
     return f'<bdi title="{html.escape(visible[:2000])}">{html.escape(short)}</bdi>'
 
 
-def named(names: Iterable[str], count: int = 8) -> str:
-    """The first of some names, and how many more there are.
+def named(names: Iterable[str], count: int = 8, most: int = 24) -> str:
+    """The first of some names, each in at most so many places, and how many there are.
 
     >>> named(["cat", "dog", "crane"], 2)
     'cat, dog ... (3 in all)'
     """
     every = list(names)
-    shown = ", ".join(shortened(printable(name), 24) for name in every[:count])
+    shown = ", ".join(shortened(printable(name), most) for name in every[:count])
     return shown if len(every) <= count else f"{shown} ... ({len(every):,} in all)"

@@ -31,7 +31,7 @@ def show_table(
     right = set(numbers)
     for heading in headings:
         lines = "\n".join(map(printable, heading.split("\n")))
-        table.add_column(Text(lines), justify="right" if heading in right else "left")
+        table.add_column(Text(lines), justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(cell)) for cell in row))
     Console(highlight=False, markup=False, emoji=False).print(table)

@@ -44,7 +44,7 @@ def split_card(split: "Split") -> str:
         "classes": "" if classes is None else f"{len(classes):,}",
         "groups": "" if split.groups is None else f"{len(set(split.groups)):,}",
         "sizes": _sizes([split]),
-        "names": named(split.names, 2),
+        "names": named(split.names, 2, 56),
     }
     counts = Counter(split.labels.tolist())
     known = range(len(classes)) if classes is not None else sorted(counts)
