@@ -57,7 +57,7 @@ def test_evaluate_lists_its_mistakes_with_their_paths(run, shapes, tmp_path):
     assert surest == sorted(surest, reverse=True)
     worst = told["confused"][0]
     assert f"{worst['n'] - worst['correct']} of {worst['n']}" in printed
-    assert f"{worst['taken_for'][0]['predicted']} {worst['taken_for'][0]['images']}" in printed
+    assert f"{worst['taken_for'][0]['predicted']} ({worst['taken_for'][0]['images']})" in printed
     (tmp_path / "list").write_text("an older list")
     here("evaluate", folder, "--out", tmp_path / "list", "--format", "csv")
     rows = read_csv(tmp_path / "list")

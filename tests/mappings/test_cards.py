@@ -27,7 +27,7 @@ def mapping():
 
 def test_a_mapping_says_what_it_is(mapping):
     read = Card(mapping._repr_html_())
-    assert "6 source labels -> 4 classes" in read.words
+    assert "6 source labels → 4 classes" in read.words
     assert "smoothing 2.5" in read.words
     assert "60" in read.words
     strongest = mapping.explain(1).classes[NAMES[0]][0]

@@ -27,7 +27,7 @@ def test_a_class_that_is_surely_bad_comes_before_one_that_may_be():
     assert [one.name for one in found] == ["often", "once"]
     assert found[0].others == (("never", 40), ("once", 20))
     assert (found[0].score.correct, found[0].score.n) == (40, 100)
-    assert found[0].taken_for(1) == "never 40 and 20 others"
+    assert found[0].taken_for(1) == "never (40) and 20 others"
     assert found[0].to_json()["taken_for"][1] == {"predicted": "once", "images": 20}
 
 
@@ -79,4 +79,4 @@ def test_an_evaluation_names_its_worst_classes():
     read = Card(Evaluation(labels, predicted, torch.ones(4), ("<b>", "n" * 300))._repr_html_())
     assert str(Score(2, 4)) in read.words
     table = read.words[read.words.index("taken for") + 1 :]
-    assert table == ["<b>", "0.0% (0 to 66), 0 of 2", f"{'n' * 18}…{'n' * 9} 2"]
+    assert table == ["<b>", "0.0% (0 to 66), 0 of 2", f"{'n' * 18}…{'n' * 9} (2)"]

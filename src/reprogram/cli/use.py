@@ -89,7 +89,7 @@ def _show_confusions(evaluation: Evaluation) -> None:
         [
             one.name,
             f"{one.score.n - one.score.correct} of {one.score.n}",
-            [f"{name} {images}" for name, images in one.others[:3]],
+            [f"{name} ({images})" for name, images in one.others[:3]],
         ]
         for one in found[:_WORST]
     ]

@@ -42,10 +42,10 @@ def mapping_facts(mapping: Mapping) -> dict[str, str]:
     return {
         "mapping": mapping.name + ("" if record is None else f": {record.summary}"),
         "settings": ", ".join(f"{name} {value}" for name, value in settings.items() if value != "none"),
-        "labels": f"{mapping.k_source:,} source labels -> {mapping.k_target:,} classes",
+        "labels": f"{mapping.k_source:,} source labels → {mapping.k_target:,} classes",
         "classes": named(mapping.classes),
         "samples": counted,
-        "certainty": "" if mapping.certainty is None else str(mapping.certainty),
+        "certainty": "" if mapping.certainty is None else str(mapping.certainty).replace("->", "→"),
     }
 
 

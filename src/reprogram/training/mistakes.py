@@ -31,9 +31,9 @@ class ConfusedClass:
         """The classes that its images were taken for most often, in words for a reader.
 
         >>> ConfusedClass("cat", Score(5, 9), (("dog", 2), ("fox", 1), ("cow", 1))).taken_for(2)
-        'dog 2, fox 1 and 1 other'
+        'dog (2), fox (1) and 1 other'
         """
-        parts = ", ".join(f"{shortened(printable(name), 28)} {images}" for name, images in self.others[:count])
+        parts = ", ".join(f"{shortened(printable(name), 28)} ({images})" for name, images in self.others[:count])
         left = sum(images for _, images in self.others[count:])
         return f"{parts} and {left} other{'s' if left > 1 else ''}" if left else parts
 
