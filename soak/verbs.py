@@ -57,6 +57,7 @@ STARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "empty": (),
     "run": (_FIT,),
     "run without cache": (_FIT, ("forget", "cache")),
+    "list of mistakes": (_FIT, ("evaluate", "run", "--split", "train", "--out", "wrong.csv")),
     "shards": (_LOGITS,),
     "shards, one missing": (_LOGITS, ("forget", "shards/train-00001.npz")),
     "folder": (("folder", "shards"),),
@@ -108,6 +109,9 @@ SCENARIOS = {
         Scenario("report again", "run", ("report", "run", "--no-images")),
         Scenario("predict", "run", ("predict", "run", "../data/shapes/test/disc/000.png", "--format", "json")),
         Scenario("evaluate", "run without cache", ("evaluate", "run")),
+        Scenario("evaluate out", "list of mistakes", ("evaluate", "run", "--split", "test", "--out", "wrong.csv")),
+        Scenario("audit out", "mapping", ("audit", "shards", "extra", "--out", "old.csv")),
+        Scenario("forecast out", "shards", ("forecast", "shards", "--out", "forecast.json")),
     )
 }
 

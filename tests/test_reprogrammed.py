@@ -12,6 +12,7 @@ from safetensors import safe_open
 from torch import nn
 
 import sealed
+from card_reader import Card
 from noise import set_theta
 from reprogram import Frozen, Mapping, ReprogramError, Reprogrammed, load_frozen, make_mapping
 from reprogram.programs.base import NoProgram
@@ -42,6 +43,18 @@ def test_forward_is_the_composition():
     model, images = build(own_frozen()), torch.rand(5, 3, 8, 8)
     expected = model.frozen.module(model.program(images)) @ model.mapping.weights
     torch.testing.assert_close(model(images), expected)
+
+
+def test_a_notebook_shows_what_it_is():
+    read = Card(build(own_frozen())._repr_html_())
+    assert "Sequential, 7 labels" in read.words
+    assert "padding, canvas 16, image_size 8" in read.words
+    assert "576 trainable of 807 (71.38%)" in read.words
+    assert "cat, dog, both" in read.words
+    assert len(read.sources) == 1
+    frozen = own_frozen()
+    untrained = Reprogrammed(NoProgram(16), frozen, make_mapping("rlm", frozen.labels, CLASSES))
+    assert Card(untrained._repr_html_()).sources == []
 
 
 def test_the_state_holds_theta_omega_and_j_and_no_source_weight():

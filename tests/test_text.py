@@ -9,8 +9,9 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
-from reprogram.text import csv_cell, csv_line, csv_text, finite, json_text, printable, read_csv, whole
+from reprogram.text import csv_cell, csv_line, csv_text, finite, json_text, printable, read_csv, shortened, whole
 
 ANY = st.text(st.characters(codec=None, categories=None))  # with control characters and lone surrogates
 FORMULA = "=+-@\t\r\n\0＝＋－＠"
@@ -25,6 +26,20 @@ def test_what_is_printable_is_one_line_of_visible_characters(text):
     assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\ufeff")
     shown.encode()
     assert printable(shown) == shown
+
+
+@given(ANY | st.text("猫a\u0301\u200d", max_size=80), st.integers(8, 60))
+def test_what_is_shortened_fits_and_keeps_its_ends(text, most):
+    text = printable(text)
+    short = shortened(text, most)
+    assert cell_len(short) <= most
+    assert shortened(short, most) == short
+    if short != text:
+        start, _, end = short.rpartition("…")
+        assert len(text) + sum(unicodedata.east_asian_width(character) in "WF" for character in text) > most
+        assert text.startswith(start)
+        assert text.endswith(end)
+        assert len(short) >= most // 2 - 2
 
 
 @pytest.mark.parametrize("text", ["é", "猫", "🐈‍⬛", "👩‍👩‍👧", "🏴󠁧󠁢󠁷󠁬󠁳󠁿", "می‌خواهم", "ﷺ", ":cat:", "[red]", "a\\b", "❤️"])

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from reprogram.acceleration.accelerate import Accelerated, accelerate
+from reprogram.cards import card
 from reprogram.errors import ReprogramError, first_line
 from reprogram.files import fitting
 from reprogram.files.reading import AGAIN, check_schema
@@ -15,10 +16,12 @@ from reprogram.images.batches import batches_of
 from reprogram.mappings.artefact import artefact_folder, described_mapping, read_artefact, write_artefact
 from reprogram.mappings.asked import Asked
 from reprogram.mappings.base import Mapping
+from reprogram.mappings.cards import mapping_facts, mapping_notes, strongest
 from reprogram.mappings.explain import Explanation, TextEncoder
 from reprogram.mappings.predictions import Predictions
 from reprogram.mappings.stored_certainty import read_certainty, without_certainty
 from reprogram.programs.base import Program, make_program
+from reprogram.programs.pictures import seen_of
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
 
@@ -131,9 +134,33 @@ class Reprogrammed(nn.Module):
         parts = (self.mapping.predict(self.source_logits(batch).float(), evidence=evidence, **asked) for batch in batches)
         return Predictions.together(parts, len(self.classes))
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        facts, picture = self.facts(), seen_of(self.program)
+        return card(
+            "Reprogrammed",
+            self.frozen.name,
+            facts,
+            listings=strongest(self.mapping),
+            notes=mapping_notes(self.mapping),
+            picture=picture,
+        )
+
     def explain(self, count: int = 3, *, encoder: TextEncoder | None = None) -> Explanation:
         """Name the source labels that speak for each class; see `Mapping.explain`."""
         return self.mapping.explain(count, encoder=encoder)
+
+    def facts(self) -> dict[str, str]:
+        """What it is, in short values for a reader: model, program, mapping, classes, trainable parameters."""
+        program, trainable = self.program, sum(parameter.numel() for parameter in self.parameters())
+        own = ", ".join(f"{name} {value}" for name, value in program.own_settings().items() if value is not None)
+        total = trainable + self.frozen.parameter_count
+        return {
+            "model": f"{self.frozen.name}, {self.frozen.k_source:,} labels",
+            "program": f"{program.name}, canvas {program.canvas}" + (f", {own}" if own else ""),
+            **mapping_facts(self.mapping),
+            "parameters": f"{trainable:,} trainable of {total:,}" + (f" ({trainable / total:.2%})" if total else ""),
+        }
 
     def save(self, folder: str | Path, **sections: Any) -> None:
         """Write an artefact (θ, ω and J; no source weight) into a folder of its own: JSON and safetensors.

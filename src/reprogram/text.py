@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # a lone surrogate that does not stand for a byte of a file name
+_JOINING = "\u200c\u200d\ufe0e\ufe0f"
 # What a spreadsheet program takes for a formula, also behind blanks; the full-width signs are those of East Asian input.
 _FORMULA = r"(?:\s*[=+\-@＝＋－＠]|[\t\r\n\0])"
 _TO_GUARD = re.compile(f"'*{_FORMULA}")
@@ -33,6 +35,35 @@ def printable(text: str) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def shortened(text: str, most: int = 48) -> str:
+    """A text that takes at most so many places of a terminal: of a longer one the beginning and the end are left.
+
+    >>> shortened("Forest"), shortened("camera-7/2024-05-01/" + "0" * 300 + "17.jpg", 30)
+    ('Forest', 'camera-7/2024-05-01/…00017.jpg')
+    """
+    if 2 * len(text) <= most or sum(map(_places, text)) <= most:
+        return text
+    end = _within(reversed(text), most // 3)[::-1]
+    while end and (unicodedata.combining(end[0]) or end[0] in _JOINING):  # which would join the ellipsis
+        end = end[1:]
+    return f"{_within(text, most - 1 - sum(map(_places, end)))}…{end}"
+
+
+def _within(characters: Iterable[str], most: int) -> str:
+    taken: list[str] = []
+    for character in characters:
+        most -= _places(character)
+        if most < 0:
+            break
+        taken.append(character)
+    return "".join(taken)
+
+
+def _places(character: str) -> int:
+    """How many places of a terminal a character takes; marks on another one count, too, as there may be hundreds of them."""
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def csv_cell(text: str) -> str:

@@ -18,7 +18,7 @@ import pytest
 from command import PADDING, SMALL, here
 from reprogram.cli.main import main
 from reprogram.cli.outside import Signals
-from reprogram.text import read_csv
+from reprogram.text import printable, read_csv
 
 PROGRAM = f"{shlex.quote(sys.executable)} -m reprogram"
 QUICK = ("--program", "none", "--mapping", "blm", *SMALL)
@@ -244,7 +244,8 @@ def test_an_interrupt_while_something_else_cannot_be_raised_comes_again(monkeypa
 # ---- names
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J"
-NAMES = (f"a{HOSTILE}", "b\nc\r\x9bd", "=cmd|' C calc'!A0", ":cat: [red]", "é", "猫")
+LONG = "n" * 240
+NAMES = (f"a{HOSTILE}", "b\nc\r\x9bd", "=cmd|' C calc'!A0", ":cat: [red]", "é", "猫", f"<script>\u202e{LONG}")
 
 
 @pytest.fixture(scope="module")
@@ -257,9 +258,9 @@ def hostile(tmp_path_factory, shapes):
             folder = root / "set" / kind / name
             folder.mkdir(parents=True)
             for place in range(first, first + 2):
-                (folder / f"=x{place}{HOSTILE}.png").write_bytes(pictures[number * 5 + place % 5].read_bytes())
+                (folder / f"=x{place}{HOSTILE}.png").write_bytes(pictures[(number * 5 + place % 5) % 32].read_bytes())
             raw = os.fsencode(folder) + b"/caf\xe9-%d.png" % first
-            Path(os.fsdecode(raw)).write_bytes(pictures[number * 5 + 4].read_bytes())
+            Path(os.fsdecode(raw)).write_bytes(pictures[(number * 5 + 4) % 32].read_bytes())
     here("fit", root / "set", *QUICK, "--out", root / "run")
     return root
 
@@ -270,6 +271,8 @@ def verbs(root):
     return {
         "fit": ("fit", root / "set", *QUICK, "--out", f"run{HOSTILE}"),
         "evaluate": ("evaluate", root / "run"),
+        "evaluate json": ("evaluate", root / "run", "--out", f"e{HOSTILE}.json"),
+        "evaluate csv": ("evaluate", root / "run", "--out", f"e{HOSTILE}.csv"),
         "predict": ("predict", root / "run", image, raw),
         "predict json": ("predict", root / "run", image, raw, "--format", "json"),
         "logits": ("logits", "--run", root / "run", "--out", f"shards{HOSTILE}"),
@@ -277,6 +280,13 @@ def verbs(root):
         "map predict": ("map", "predict", f"m{HOSTILE}", f"shards{HOSTILE}", "--out", "p.csv"),
         "map predict jsonl": ("map", "predict", f"m{HOSTILE}", f"shards{HOSTILE}", "--out", "p.jsonl"),
         "map predict here": ("map", "predict", f"m{HOSTILE}", f"shards{HOSTILE}"),
+        "audit": ("audit", f"shards{HOSTILE}", "--out", f"a{HOSTILE}.csv"),
+        "audit jsonl": ("audit", "--run", root / "run", "--out", f"a{HOSTILE}.jsonl"),
+        "forecast": ("forecast", f"shards{HOSTILE}", "--out", f"f{HOSTILE}.csv"),
+        "forecast json": ("forecast", f"shards{HOSTILE}", "--out", f"f{HOSTILE}.json"),
+        "verify": ("verify", f"m{HOSTILE}"),
+        "datasets": ("datasets", "--data-root", f"d{HOSTILE}"),
+        "models": ("models", f"no{HOSTILE}"),
         "update": ("update", f"m{HOSTILE}", "--remove", NAMES[0], "--out", f"n{HOSTILE}"),
         "mistake": ("predict", root / "run", f"no{HOSTILE}\nwhere.png"),
     }
@@ -308,13 +318,15 @@ CONTROLS = {chr(code) for code in (*range(10), *range(11, 32), *range(127, 160))
 def test_no_verb_writes_what_steers_a_terminal(encoding, hostile, tmp_path):
     for name, arguments in verbs(hostile).items():
         code, out, err = told(arguments, tmp_path, encoding)
-        assert code == (2 if name == "mistake" else 0), (name, err)
+        assert code == (2 if name in ("mistake", "models") else 0), (name, err)
         assert not set(err) & CONTROLS, name
         if name == "map predict here":  # data, as in a file: UTF-8, and the names as they are
             assert out == (tmp_path / "p.csv").read_bytes()
             continue
         text = out.decode(encoding)
         assert not set(text) & CONTROLS, name
+        assert all(printable(line) == line for line in text.split("\n")), name
+        assert LONG not in text or name.startswith("predict"), name  # it is shortened for a reader, never in files
         if name == "mistake":
             assert (text, err.count("\n"), "\\x1b]0;owned" in err) == ("", 1, True)
         if name == "evaluate":
@@ -343,16 +355,21 @@ def test_a_live_terminal_receives_no_escape_of_a_name_and_no_emoji(hostile, tmp_
         assert name == "logits" or "\\x1b]0;owned" in text, name
 
 
+NUMBERS = ("weight", "lead", "value", "low", "high")
+
+
 def test_no_table_of_ours_holds_a_formula_and_all_names_come_back(hostile, tmp_path):
     root = hostile
-    for name in ("logits", "map", "map predict", "map predict jsonl"):
+    written = ("map predict jsonl", "evaluate csv", "evaluate json", "audit", "audit jsonl", "forecast", "forecast json")
+    for name in ("logits", "map", "map predict", *written):
         here(*verbs(root)[name], cwd=tmp_path)
     tables = [root / "run" / "predictions.csv", root / "run" / "artefact" / "labels.csv", tmp_path / "p.csv"]
+    tables += [tmp_path / f"{name}{HOSTILE}.csv" for name in "eaf"]
     for table in tables:
         with table.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
             for row in csv.DictReader(file):
                 assert all(cell[:1] not in tuple("=+@\t\r") for cell in row.values())
-                assert all(cell[:1] != "-" for name, cell in row.items() if name != "weight")
+                assert all(cell[:1] != "-" for name, cell in row.items() if name not in NUMBERS)
     assert {row["class"] for row in read_csv(tables[1])} <= set(NAMES)
     rows = read_csv(tables[2])
     assert {row["label"] for row in rows} == set(NAMES)
@@ -363,3 +380,15 @@ def test_no_table_of_ours_holds_a_formula_and_all_names_come_back(hostile, tmp_p
     images = {row["image"] for row in read_csv(tables[0])}
     assert all(Path(image).is_file() for image in images)
     assert sum("\udce9" in image for image in images) == len(NAMES)
+    mistakes = [(row["image"], row["label"], row["predicted"]) for row in read_csv(tables[3])]
+    told = json.loads((tmp_path / f"e{HOSTILE}.json").read_text(encoding="utf-8"))["mistakes"]
+    assert mistakes == [(entry["image"], entry["label"], entry["predicted"]) for entry in told]
+    assert all(Path(image).is_file() for image, _, _ in mistakes)
+    assert {row["label"] for row in read_csv(tables[4])} == set(NAMES)
+    audited = [json.loads(line) for line in (tmp_path / f"a{HOSTILE}.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {entry["label"] for entry in audited} == set(NAMES)
+    assert all(Path(entry["image"]).is_file() for entry in audited)
+    gains = {row["class"] for row in read_csv(tables[5]) if row["kind"] == "gain"}
+    assert gains == set(NAMES)
+    forecast = json.loads((tmp_path / f"f{HOSTILE}.json").read_text(encoding="utf-8"))
+    assert {gain["name"] for gain in forecast["classes"]} == set(NAMES)

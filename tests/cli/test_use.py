@@ -1,8 +1,10 @@
 """`reprogram evaluate` and `reprogram predict`: what a run is good for, from anywhere."""
 
 import json
+import os
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from safetensors.torch import save_file
 import tiny_clip
 from command import SMALL, here
 from conftest import draw_folder
+from reprogram.text import read_csv
 from small_eurosat import paper_eurosat
 from tiny_onnx import onnx_of_means
 
@@ -39,6 +42,44 @@ def test_the_split_of_a_flat_folder_is_that_of_the_run(tmp_path):
     accuracy = json.loads((tmp_path / "run" / "result.json").read_text())["accuracy"]["last"]
     for data in ([], ["--data", "flat"]):
         assert f"(test): {100 * accuracy:.1f} %" in here("evaluate", "run", *data, cwd=tmp_path).stdout
+
+
+def test_evaluate_lists_its_mistakes_with_their_paths(run, shapes, tmp_path):
+    folder, _ = run
+    printed = here("evaluate", folder, "--out", tmp_path / "new" / "wrong.json").stdout
+    told = json.loads((tmp_path / "new" / "wrong.json").read_text())
+    stored = [row for row in read_csv(folder / "predictions.csv") if row["label"] != row["predicted"]]
+    assert 0 < len(stored) == len(told["mistakes"]) == told["n"] - told["correct"]
+    assert f"{len(stored)} mistakes, the surest first: " in printed
+    assert {Path(mistake["image"]) for mistake in told["mistakes"]} == {Path(row["image"]) for row in stored}
+    assert all(Path(mistake["image"]).parent.name == mistake["label"] for mistake in told["mistakes"])
+    surest = [mistake["confidence"] for mistake in told["mistakes"]]
+    assert surest == sorted(surest, reverse=True)
+    worst = told["confused"][0]
+    assert f"{worst['n'] - worst['correct']} of {worst['n']}" in printed
+    assert f"{worst['taken_for'][0]['predicted']} ({worst['taken_for'][0]['images']})" in printed
+    (tmp_path / "list").write_text("an older list")
+    here("evaluate", folder, "--out", tmp_path / "list", "--format", "csv")
+    rows = read_csv(tmp_path / "list")
+    assert [(row["image"], row["predicted"]) for row in rows] == [(m["image"], m["predicted"]) for m in told["mistakes"]]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--out", "wrong.txt"), "'wrong.txt' is neither .json nor .csv; name it so, or say it with --format"),
+        (("--format", "json"), "--format json goes with --out"),
+        (("--out", "folder.csv"), "'folder.csv' is there and no plain file"),
+        (("--out", "pipe", "--format", "csv"), "'pipe' is there and no plain file"),
+    ],
+)
+def test_a_place_that_no_list_can_go_to_is_refused_at_once(run, tmp_path, flags, words):
+    (tmp_path / "folder.csv").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    done = here("evaluate", run[0], *flags, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.csv", "pipe"]
 
 
 def test_predict_names_the_evidence(run, shapes):

@@ -12,6 +12,7 @@ from reprogram.audit.duplicates import Duplicate
 from reprogram.audit.judging import BY_TRAIN, SET_ASIDE, UNJUDGED, Judged
 from reprogram.data.splits import PARTS
 from reprogram.scores import Score
+from reprogram.text import shortened
 
 
 @dataclass(frozen=True)
@@ -157,13 +158,16 @@ class Audit:
             lines.append("no two images are the same or nearly so")
         if self.confusions:
             worst = self.confusions[0]
+            first, second = (shortened(name) for name in (worst.first, worst.second))
             lines.append(
-                f"{len(self.confusions)} pairs of classes are taken for each other; most of all {worst.first!r}, which is "
-                f"taken for {worst.second!r} in {worst.forth}"
+                f"{len(self.confusions)} pairs of classes are taken for each other; most of all {first!r}, which is "
+                f"taken for {second!r} in {worst.forth}"
             )
         if self.small_classes:
             least = self.small_classes[0]
-            lines.append(f"{len(self.small_classes)} classes have too few examples; {least.name!r} has {least.examples}")
+            lines.append(
+                f"{len(self.small_classes)} classes have too few examples; {shortened(least.name)!r} has {least.examples}"
+            )
         return lines
 
     def _labels_sentence(self) -> str:

@@ -93,7 +93,7 @@ def _processes(shards: Sequence[Path], engine: str) -> int:
 def _show_labels(fitted: AnswerMapping) -> None:
     explained, names = fitted.mapping.explain(3).classes, short_names(fitted.labels.source_labels)
     rows = [
-        [name, str(int(count)), ", ".join(f"{names[label.source].split(',')[0]} {label.weight:.3g}" for label in labels)]
+        [name, str(int(count)), [f"{names[label.source].split(',')[0]} {label.weight:.3g}" for label in labels]]
         for (name, labels), count in zip(explained.items(), fitted.samples.tolist(), strict=True)
     ]
     show_table(("class", "rows", "source labels and their weights"), rows[:_SHOWN], numbers=("rows",))

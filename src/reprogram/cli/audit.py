@@ -161,8 +161,8 @@ def _share(score: Score) -> str:
     return f"{percent(score.accuracy)} ({low:.0f} to {high:.0f}), {score.correct} of {score.n}"
 
 
-def _reasons(reasons: Sequence[Reason], names: Mapping[str, str]) -> str:
-    return ", ".join(f"{names[reason.source].split(',')[0]} {reason.amount:+.1f}" for reason in reasons[:2])
+def _reasons(reasons: Sequence[Reason], names: Mapping[str, str]) -> list[str]:
+    return [f"{names[reason.source].split(',')[0]} {reason.amount:+.1f}" for reason in reasons[:2]]
 
 
 def _short(name: str) -> str:

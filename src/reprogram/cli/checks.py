@@ -103,8 +103,17 @@ def _still_meant(before: dict[str, Any], values: dict[str, Any]) -> dict[str, An
 
 
 def check_run(command: EvaluateCommand) -> EvaluateCommand:
-    """The run is there, and so is the data."""
+    """The run is there, and so is the data; a file for the mistakes can be one."""
     check_folder(command.run)
+    if command.out is not None:
+        path = expanded(command.out, "--out")
+        if command.format is None and path.suffix.lower() not in (".json", ".csv"):
+            raise ReprogramError(
+                f"--out {shown(command.out)} is neither .json nor .csv; name it so, or say it with --format"
+            )
+        check_place(command.out)
+    elif command.format is not None:
+        raise ReprogramError(f"--format {command.format} goes with --out; name the file that the mistakes shall go to")
     if command.data is not None:
         check_data_spec(command.data, expanded(command.data_root or "data", "--data-root"), command.group)
     elif command.group is not None:
@@ -230,6 +239,8 @@ def check_mapping(command: MapPredictCommand) -> MapPredictCommand:
     """The mapping is there."""
     check_folder(command.mapping)
     check_labels(command.labels)
+    if command.out is not None:
+        check_place(command.out)
     return command
 
 
@@ -276,6 +287,8 @@ def check_forecast(given: dict[str, Any]) -> ForecastPlan:
         raise ReprogramError("neither images nor shards were given; write reprogram forecast DATA, or FILE [FILE ...]")
     if command.out is not None and expanded(command.out, "--out").suffix.lower() not in (".json", ".csv"):
         raise ReprogramError(f"--out {shown(command.out)} is neither .json nor .csv; name it so")
+    if command.out is not None:
+        check_place(command.out)
     answers = holds_answers(command.files)
     wrong = _ANSWERS_ONLY if not answers else _IMAGES_ONLY
     for name in [name for name in wrong if name in command.model_fields_set]:
@@ -341,6 +354,8 @@ def check_audit(given: dict[str, Any]) -> tuple[AuditCommand, dict[str, Any], di
     command, rest = read(AuditCommand, own), {name: value for name, value in given.items() if name not in own}
     if command.out is not None and Path(command.out).suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         raise ReprogramError(f"--out {shown(command.out)} is none of .csv, .jsonl, .parquet; name it so")
+    if command.out is not None:
+        check_place(command.out)
     if not command.data and command.run is None:
         raise ReprogramError("no data were given to audit; write reprogram audit DATA, or --run RUN for the data of a run")
     if command.run is not None:
@@ -369,6 +384,13 @@ def check_folder(path: str) -> None:
     """Raise unless this is a folder that may hold an artefact."""
     if not is_folder(expanded(path)):
         raise ReprogramError(f"{shown(path)} is not a folder; give a run folder or an artefact folder")
+
+
+def check_place(out: str) -> None:
+    """Raise if something stands at the place of a file that is none, such as a folder or a device."""
+    path = expanded(out, "--out")
+    if _exists(path) and not is_file(path):
+        raise ReprogramError(f"--out {shown(out)} is there and no plain file, so it is left alone; choose another one")
 
 
 def check_labels(labels: str | None) -> None:

@@ -59,7 +59,7 @@ class DemoCommand(Settings):
 
 
 class EvaluateCommand(Settings):
-    """Measure a run's model on labelled images: accuracy with its interval, calibration, and each class."""
+    """Measure a run's model on labelled images: accuracy with its interval, calibration, each class, and its mistakes."""
 
     run: RunFolder
     data: str | None = Field(None, description="Data set; by default the one that the run was trained on.")
@@ -73,6 +73,10 @@ class EvaluateCommand(Settings):
     skip_bad: bool = Field(False, description="Leave out images that cannot be decoded; by default as the run did.")
     batch_size: int = Field(64, ge=1, le=2**31, description="Images per step.")
     device: str = Field("auto", description=_DEVICE)
+    out: str | None = Field(
+        None, description="A file for all mistakes, the surest first: path, true class, predicted class."
+    )
+    format: Literal["json", "csv"] | None = Field(None, description="Kind of that file; by default what its name ends with.")
     calibration: Calibration = _asked("calibration")
     coverage: float | None = _asked("coverage")
     per_class: bool = _asked("per_class")

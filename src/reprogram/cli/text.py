@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reprogram.text import printable
+from reprogram.text import printable, shortened
+
+_CELL = 48  # places: no name takes more of a table
 
 
 def show(line: str) -> None:
@@ -17,16 +19,27 @@ def show(line: str) -> None:
     print(printable(line))
 
 
-def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[str] = ()) -> None:
-    """Print a table; the columns of `numbers` are set flush right."""
+def show_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str | Sequence[str]]], *, numbers: Iterable[str] = ()
+) -> None:
+    """Print a table; the columns of `numbers` are set flush right.
+
+    A long name is shortened, so that the table stays one. A cell of several texts has commas between them, and each of them
+    is shortened by itself.
+    """
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     right = set(numbers)
     for heading in headings:
         lines = "\n".join(map(printable, heading.split("\n")))
-        table.add_column(Text(lines), justify="right" if heading in right else "left")
+        table.add_column(Text(lines), justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*(Text(_cell(cell)) for cell in row))
     Console(highlight=False, markup=False, emoji=False).print(table)
+
+
+def _cell(content: str | Sequence[str]) -> str:
+    parts = (content,) if isinstance(content, str) else content
+    return ", ".join(shortened(printable(part), _CELL) for part in parts)
 
 
 def show_pairs(rows: dict[str, str]) -> None:

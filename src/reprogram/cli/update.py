@@ -11,6 +11,7 @@ from reprogram.errors import ReprogramError
 from reprogram.mappings.artefact import artefact_folder, changing, check_new, read_description
 from reprogram.progress import Progress, for_stream
 from reprogram.run.update import update_run
+from reprogram.text import shortened
 
 _SHOWN = 20
 
@@ -32,11 +33,11 @@ def update(command: UpdateCommand) -> None:
     _show(change)
     for what, facts in change.record.items():
         if what in ("add", "forget"):
-            new = ", ".join(facts.get("new_classes", ()))
+            new = ", ".join(map(shortened, facts.get("new_classes", ())))
             added = f"; new: {new}" if new else ""
             progress.say(f"{'added' if what == 'add' else 'forgot'} {facts['samples']} samples of {facts['from']}{added}")
     if remove:
-        progress.say(f"removed {', '.join(remove)}")
+        progress.say(f"removed {', '.join(map(shortened, remove))}")
     for note in notes:
         progress.say(f"note: {note}")
     if of_model and artefact_folder(folder) != folder and out is None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from reprogram.cli.commands import EvaluateCommand, PredictCommand
+from reprogram.cli.outside import files_matter
 from reprogram.cli.text import percent, show, show_table
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
@@ -16,6 +17,7 @@ from reprogram.data.load import load_data
 from reprogram.data.registry import absolute_spec
 from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError
+from reprogram.files import write_text
 from reprogram.mappings.asked import Asked
 from reprogram.mappings.predictions import Predictions
 from reprogram.progress import for_stream
@@ -29,6 +31,9 @@ from reprogram.text import json_text
 from reprogram.threads import granted_cpus
 from reprogram.training.evaluation import Evaluation
 from reprogram.training.evaluation import evaluate as evaluate_split
+from reprogram.training.mistakes import mistakes_csv, mistakes_json
+
+_WORST = 5
 
 
 def load_model(run: str, device: str, weights: str | None) -> Reprogrammed:
@@ -43,6 +48,8 @@ def evaluate(command: EvaluateCommand) -> None:
     model = load_model(command.run, command.device, command.weights)
     name, split = _split_to_measure(command, model, config)
     progress = for_stream()
+    if command.out is not None:
+        files_matter()
     skip_bad = command.skip_bad or (config is not None and config.skip_bad)
     seen = seen_images(run)  # now, so that a damaged list costs no pass over the images
     evaluation = evaluate_split(
@@ -58,7 +65,10 @@ def evaluate(command: EvaluateCommand) -> None:
         [label, str(s.n), str(s.correct), percent(s.accuracy if s.n else None)]
         for label, s in evaluation.per_class().items()
     ]
+    if command.out is not None:
+        _write_mistakes(command, name, evaluation)
     show_table(("class", "images", "correct", "accuracy"), rows, numbers=("images", "correct", "accuracy"))
+    _show_confusions(evaluation)
     progress.say(f"accuracy on {name}: {evaluation.score}")
     for line in _reliability_lines(evaluation, command):
         progress.say(line)
@@ -69,6 +79,33 @@ def evaluate(command: EvaluateCommand) -> None:
             f"note: {trained_on} of {len(split)} images were used in training or to select the epoch, so this accuracy is "
             "not that of new images"
         )
+    if command.out is not None:
+        progress.say(f"{len(evaluation.mistakes())} mistakes, the surest first: {command.out}")
+
+
+def _show_confusions(evaluation: Evaluation) -> None:
+    found = evaluation.confusions()
+    rows = [
+        [
+            one.name,
+            f"{one.score.n - one.score.correct} of {one.score.n}",
+            [f"{name} ({images})" for name, images in one.others[:3]],
+        ]
+        for one in found[:_WORST]
+    ]
+    if rows:
+        show_table(("worst classes", "wrong", "taken for"), rows, numbers=("wrong",))
+    if len(found) > _WORST:
+        show(f"... and {len(found) - _WORST} more classes with mistakes")
+
+
+def _write_mistakes(command: EvaluateCommand, name: str, evaluation: Evaluation) -> None:
+    path, mistakes = Path(str(command.out)).expanduser(), evaluation.mistakes()
+    if (command.format or path.suffix.lower().removeprefix(".")) == "csv":
+        write_text(path, "".join(mistakes_csv(mistakes)))
+        return
+    facts = {"run": command.run, "data": name, **evaluation.score.to_json()}
+    write_text(path, mistakes_json(mistakes, evaluation.confusions(), **facts))
 
 
 def asked_of(command: Settings) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from reprogram.data.cards import data_card, split_card
 from reprogram.data.fingerprints import content_hash, file_fingerprint, file_key
 from reprogram.data.groups import group_notes
 from reprogram.data.splits import checked_classes, fewer_places, stratified_split
@@ -148,6 +149,10 @@ class Split(ABC):
     def divided(self, places: Mapping[str, Tensor]) -> "dict[str, Split]":
         """Several subsets by name, such as `train` and `test`."""
         return {name: self.subset(chosen) for name, chosen in places.items()}
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return split_card(self)
 
     def native_size(self) -> int:
         """The shorter side of a typical image, in pixels: the median of a few that can be decoded."""
@@ -347,6 +352,10 @@ class DataSet:
             if (groups := split.group_numbers()) is not None:
                 digest.update(repr(groups.tolist()).encode())
         return digest.hexdigest()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return data_card(self)
 
     @property
     def k_target(self) -> int:

@@ -337,6 +337,12 @@ class Mapping(nn.Module, ABC):
         """Name the source labels of the largest |weight| for each class; see `Explanation`."""
         return explain_weights(self.weights.detach(), self.source_labels, self.classes, count, encoder)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from reprogram.mappings.cards import mapping_card
+
+        return mapping_card(self)
+
     def config(self) -> dict[str, Any]:
         """Everything but labels and tensors that is needed to build this mapping again, as plain JSON values."""
         return {"name": self.name, "seed": self.seed, "weighted": self.weighted, **self.settings.model_dump()}

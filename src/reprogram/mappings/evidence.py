@@ -8,6 +8,7 @@ from torch import Tensor
 
 from reprogram.errors import EvidenceWarning, ReprogramError
 from reprogram.statistics.joint import JointStatistics
+from reprogram.text import shortened
 
 Evidence = JointStatistics | Tensor
 
@@ -27,7 +28,7 @@ def warn_about(affected: Tensor, classes: Sequence[str] | None, message: str) ->
     """Warn once, with the message's {} filled by the names of the affected classes (k_T,)."""
     indices = affected.nonzero().flatten().tolist()
     if indices:
-        named = ", ".join(repr(classes[i]) if classes else str(i) for i in indices[:5])
+        named = ", ".join(repr(shortened(classes[i])) if classes else str(i) for i in indices[:5])
         rest = f" and {len(indices) - 5} more" if len(indices) > 5 else ""
         plural = "classes" if len(indices) > 1 else "class"
         warnings.warn(message.format(f"{plural} {named}{rest}"), EvidenceWarning, stacklevel=3)

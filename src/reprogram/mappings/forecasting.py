@@ -22,6 +22,7 @@ from reprogram.mappings.selection import Blocks, select
 from reprogram.mappings.spool import Spool
 from reprogram.mappings.tail import Tail
 from reprogram.statistics.answers import TopK
+from reprogram.text import shortened
 
 LEVEL = 0.9
 _WIDE = 0.2  # an interval of more than so much says little
@@ -111,9 +112,9 @@ class Forecast:
 
     def _gaining(self) -> str:
         if self.most is not None:
-            return f"`{self.most.name}` would gain most"
+            return f"`{shortened(self.most.name)}` would gain most"
         likely = sorted(self.gains, key=lambda gain: -gain.first)[:2]
-        names = " or ".join(f"`{gain.name}`" for gain in likely)
+        names = " or ".join(f"`{shortened(gain.name)}`" for gain in likely)
         return f"which class gains most cannot be told (perhaps {names})" if names else "no class can be told apart"
 
     def to_json(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Table
+from copy import copy
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from reprogram.errors import ReprogramError, ignore_evidence_warnings, unknown
 from reprogram.mappings.affine import checked_scores
 from reprogram.mappings.artefact import load_mapping, unfit
 from reprogram.mappings.base import Mapping
+from reprogram.mappings.cards import mapper_card
 from reprogram.mappings.class_labels import SavedLabels, check_labels, class_names, class_numbers, class_place, with_label
 from reprogram.mappings.exclusive import exclusive
 from reprogram.mappings.grouping import group_numbers
@@ -27,7 +29,7 @@ from reprogram.statistics.base import Statistics, checked_weights
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.utils import check_random_state
+    from sklearn.utils import check_random_state, estimator_html_repr
     from sklearn.utils.multiclass import check_classification_targets, unique_labels
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ModuleNotFoundError:
@@ -145,6 +147,22 @@ class _Mapper(Probabilities, ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "mapping_")
+
+    def _html_repr(self) -> str:
+        """What a notebook shows: what was found, once something was; before, scikit-learn's diagram of the parameters."""
+        if not hasattr(self, "mapping_"):
+            return str(estimator_html_repr(self))
+        bare = copy(self)
+        bare.source_labels = None  # which are a thousand, perhaps
+        asked, chosen = " ".join(repr(bare).split()), getattr(self, "selection_", None)
+        return mapper_card(type(self).__name__, self.mapping_, self.classes_.tolist(), asked, chosen)
+
+    def _repr_html_inner(self) -> str:  # of scikit-learn before 1.7, which asks no `_html_repr`
+        return self._html_repr()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        return {kind: self._html_repr() if kind == "text/html" else text for kind, text in bundle.items()}
 
     def _start(self, classes: NDArray[Any], method: str, seed: int = 0, **settings: Any) -> None:
         """An empty mapping for these classes."""

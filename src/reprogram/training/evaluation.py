@@ -16,6 +16,7 @@ from reprogram.mappings.reliability import Reliability, ReliabilitySums
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.scores import Score, grouped_score
+from reprogram.training.mistakes import ConfusedClass, Mistake, confused_classes
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,29 @@ class Evaluation:
         total = torch.bincount(self.labels, minlength=len(self.classes)).tolist()
         right = torch.bincount(self.labels[self.labels == self.predicted], minlength=len(self.classes)).tolist()
         return {name: Score(hits, n) for name, hits, n in zip(self.classes, right, total, strict=True)}
+
+    def confusions(self) -> list[ConfusedClass]:
+        """The classes with mistakes and what their images were taken for, the surely worst class first."""
+        return confused_classes(self.labels, self.predicted, self.classes)
+
+    def mistakes(self) -> list[Mistake]:
+        """The images that were classified wrongly, those that the model was surest of first."""
+        wrong = (self.labels != self.predicted).nonzero().flatten()
+        wrong = wrong[self.confidence[wrong].argsort(descending=True, stable=True)]
+        names = self.names or tuple(map(str, range(len(self.labels))))
+        return [
+            Mistake(names[place], self.classes[label], self.classes[other], sure)
+            for place, label, other, sure in zip(
+                *(column.tolist() for column in (wrong, self.labels[wrong], self.predicted[wrong], self.confidence[wrong])),
+                strict=True,
+            )
+        ]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from reprogram.training.cards import evaluation_card
+
+        return evaluation_card(self)
 
     def calibration_error(self, bins: int = 15) -> float:
         """Expected calibration error: the mean distance of confidence and accuracy over equally wide bins."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from reprogram.errors import ReprogramError
 from reprogram.reprogrammed import Reprogrammed
+from reprogram.training.cards import result_card
 from reprogram.training.evaluation import Evaluation
 
 
@@ -34,6 +35,10 @@ class FitResult:
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     steps: tuple[dict[str, Any], ...] = ()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return result_card(self)
 
 
 class Diverged(ReprogramError):  # noqa: N818 - it is what happened, not a kind of mistake
