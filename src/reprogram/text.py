@@ -41,7 +41,7 @@ def shortened(text: str, most: int = 48) -> str:
     """A text that takes at most so many places of a terminal: of a longer one the beginning and the end are left.
 
     >>> shortened("Forest"), shortened("camera-7/2024-05-01/" + "0" * 300 + "17.jpg", 30)
-    ('Forest', 'camera-7/2024-05-01/…00017.jpg')
+    ('Forest', 'camera-7/2024-05-01…000017.jpg')
     """
     if 2 * len(text) <= most or sum(map(_places, text)) <= most:
         return text
