@@ -74,7 +74,8 @@ def write_csv(
         if not begun:
             file.write(table_head("csv", columns))
         begun = True
-        file.writelines(table_line("csv", columns, row, clean) for row in _rows(block))
+        for row in _rows(block):
+            file.write(table_line("csv", columns, row, clean))  # an outlet minds each write
     if not begun:
         file.write(table_head("csv", columns))
 
