@@ -27,7 +27,8 @@ from command import reprogram
 from reprogram.data.load import load_data
 from reprogram.data.safe_pickle import read_cifar_pickle, read_plain_pickle
 from reprogram.errors import ReprogramError
-from reprogram.images.pictures import large_images_allowed, read_image
+from reprogram.images.decoding import large_images_allowed
+from reprogram.images.pictures import read_image
 from reprogram.sources.load import load_frozen
 from reprogram.sources.openclip_models import import_open_clip
 from reprogram.sources.torchvision_import import import_torchvision
@@ -158,8 +159,8 @@ def test_large_pictures_are_converted_as_small_ones_are(tmp_path, monkeypatch):
     for name, picture in pictures.items():
         picture.save(tmp_path / name, **({"exif": exif} if name == "clear.png" else {}))
     small = {name: read_image(tmp_path / name) for name in pictures}
-    monkeypatch.setattr("reprogram.images.pictures._LARGE", 100)
-    monkeypatch.setattr("reprogram.images.pictures._STRIP", 70)
+    monkeypatch.setattr("reprogram.images.decoding.LARGE", 100)
+    monkeypatch.setattr("reprogram.images.decoding._STRIP", 70)
     for name, pixels in small.items():
         assert torch.equal(read_image(tmp_path / name), pixels), name
     assert small["clear.png"].shape == (3, 30, 40)

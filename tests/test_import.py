@@ -60,6 +60,7 @@ ORDER = (
     ("run",),
     ("figures",),
     ("report",),
+    ("predict",),
     ("cli",),
     ("__main__",),
 )
@@ -69,6 +70,9 @@ MODULES = sorted(ROOT.rglob("*.py"))
 BEFORE_TORCH = re.compile(
     r"((errors|text|cards|progress|files|child|settings|registry|names|lazy|threads)|.*\.(settings|registry|__init__)|__init__"
     r"|run\.(config|defaults|paths)|cli\.(main|commands|checks|arguments|text|outside)|data\.paper_sets)"
+    r"((errors|text|progress|files|child|settings|registry|names|lazy|threads)|.*\.(settings|registry|__init__)|__init__"
+    r"|run\.(config|defaults|paths)|cli\.(main|commands|checks|arguments|text|outside)|data\.paper_sets"
+    r"|predict\.(output|words))"
 )
 
 

@@ -7,10 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
 from typing_extensions import override
+
+_STARTING = threading.Lock()  # the environment, which is changed for a start, belongs to all threads
 
 
 class WorkerPool(ProcessPoolExecutor):
@@ -49,6 +52,22 @@ class WorkerPool(ProcessPoolExecutor):
         if kind is not None:
             self.abandon()
         return super().__exit__(kind, error, trace)
+
+
+def start_process(work: Callable[..., Any], arguments: tuple[Any, ...]) -> BaseProcess:
+    """Start one process that carries out `work`, leaves Ctrl-C to this one, and ends when this one does.
+
+    `work` is found by its name in a new interpreter, which imports its module and no other one of ours.
+    """
+    process = get_context("spawn").Process(target=_carry_out, args=(work, arguments), daemon=True)
+    with _STARTING, _signals_held(), _safe_path():
+        process.start()
+    return process
+
+
+def _carry_out(work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    _prepare(None, ())
+    work(*arguments)
 
 
 @contextlib.contextmanager

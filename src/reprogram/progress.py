@@ -6,7 +6,7 @@ What is shown never ends a job: when nobody reads it any more, the job goes on i
 import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, Generic, Protocol, TypeVar, cast
 
 from typing_extensions import override
@@ -44,6 +44,10 @@ class Progress:
     def track(self, steps: Steps[Item], what: str) -> Iterable[Item]:
         """Yield the steps and show how many are done."""
         return steps
+
+    def count(self, parts: Iterable[Sequence[Item]], what: str, done: int = 0) -> Iterable[Sequence[Item]]:
+        """Yield parts of something whose end is not known, and show how many items have come; `done` came before."""
+        return parts
 
     def say(self, line: str) -> None:
         """Show one line that stays; line ends inside it, of a name perhaps, are shown as such."""
@@ -109,6 +113,17 @@ class PlainProgress(Progress):
             yield step
 
     @override
+    def count(self, parts: Iterable[Sequence[Item]], what: str, done: int = 0) -> Iterable[Sequence[Item]]:
+        began = last = time.monotonic()
+        new = 0
+        for part in parts:
+            yield part
+            new, now = new + len(part), time.monotonic()
+            if now - last > self.interval:
+                self.say(f"{what}: {done + new:,} so far, {new / (now - began):.1f} per second")
+                last = now
+
+    @override
     def say(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # a closed pipe, a full disk
             print(printable(line), flush=True)
@@ -134,6 +149,24 @@ class TerminalProgress(Progress):
         ]
         with progress.Progress(*columns, console=self.console, transient=True) as bar:
             yield from bar.track(steps, total=len(steps), description=printable(what))
+
+    @override
+    def count(self, parts: Iterable[Sequence[Item]], what: str, done: int = 0) -> Iterable[Sequence[Item]]:
+        from rich import progress
+
+        columns: list[Any] = [
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}: {task.completed:,}", markup=False),
+            progress.TextColumn("{task.fields[rate]}", markup=False),
+            progress.TimeElapsedColumn(),
+        ]
+        began, new = time.monotonic(), 0
+        with progress.Progress(*columns, console=self.console, transient=True) as bar:
+            task = bar.add_task(printable(what), total=None, completed=done, rate="")
+            for part in parts:
+                yield part
+                new += len(part)
+                bar.update(task, advance=len(part), rate=f"{new / max(1e-9, time.monotonic() - began):.1f} per second")
 
     @override
     def say(self, line: str) -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
 from reprogram.errors import ReprogramError
-from reprogram.images.pictures import as_rgb, begins_like_an_image, large_images_allowed, pil_to_tensor, read_image, resize
+from reprogram.images.decoding import begins_like_an_image, large_images_allowed
+from reprogram.images.pictures import as_rgb, pil_to_tensor, read_image, resize
 
 fast = settings(deadline=None, derandomize=True, max_examples=40)
 NAN = float("nan")
@@ -319,7 +320,7 @@ def test_whatever_a_decoder_raises_is_about_the_image(folder, monkeypatch):
     def raw(*_, **__):
         raise KeyError("exif")
 
-    monkeypatch.setattr("reprogram.images.pictures.ImageOps.exif_transpose", raw)
+    monkeypatch.setattr("reprogram.images.decoding.ImageOps.exif_transpose", raw)
     with pytest.raises(ReprogramError, match=r"a\.png' cannot be decoded"):
         read_image(path)
 

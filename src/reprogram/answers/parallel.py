@@ -5,7 +5,7 @@ import importlib
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
@@ -63,14 +63,16 @@ class Workers:
             self._own_ray.shutdown()
         self._pool = self._own_ray = None
 
-    def map(self, function: Callable[[Shared, Item], Result], shared: Shared, items: Sequence[Item]) -> Iterator[Result]:
+    def map(self, function: Callable[[Shared, Item], Result], shared: Shared, items: Iterable[Item]) -> Iterator[Result]:
         """Yield `function(shared, item)` for each item, in order; the first item that fails raises its `ReprogramError`.
 
-        `function` must be importable by its name.
+        `function` must be importable by its name. On Ray, items may come without end: they are taken as they are needed.
         """
         if self.name == "ray":
             yield from self._on_ray(function, shared, items)
-        elif self.processes == 1 or len(items) == 1:
+            return
+        items = list(items)
+        if self.processes == 1 or len(items) == 1:
             for item in items:
                 yield function(shared, item)
         else:
@@ -95,7 +97,7 @@ class Workers:
                 "a process that read shards was ended from outside, perhaps for lack of memory; use fewer --processes"
             ) from None
 
-    def _on_ray(self, function: Callable[[Shared, Item], Result], shared: Shared, items: Sequence[Item]) -> Iterator[Result]:
+    def _on_ray(self, function: Callable[[Shared, Item], Result], shared: Shared, items: Iterable[Item]) -> Iterator[Result]:
         try:
             import ray
         except ModuleNotFoundError:

@@ -5,43 +5,51 @@ from pathlib import Path
 from typing import IO, Any
 
 from reprogram.answers.mapping import ClassifiedBlock
-from reprogram.errors import ReprogramError, extra_missing
 from reprogram.files import write_file
+from reprogram.files.tables import Column, form_of, table_head, table_line, write_parquet
 from reprogram.mappings.asked import Asked
-from reprogram.text import csv_cell, csv_line, json_text
 
-COLUMNS = ("image", "label", "predicted", "share", "by_frequency", "unseen_labels")
+COLUMNS = (
+    Column("image"),
+    Column("label"),
+    Column("predicted"),
+    Column("share", "number"),
+    Column("by_frequency", "flag"),
+    Column("unseen_labels", "count"),
+)
 #: Further columns, each only where it is asked for: the classes that may be true, and how typical a row is.
-FURTHER = {"set": "coverage", "p_typical": "unlike", "none_of_these": "unlike"}
-SUFFIXES = (".csv", ".jsonl", ".parquet")
+FURTHER = {
+    Column("set", "texts"): "coverage",
+    Column("p_typical", "number"): "unlike",
+    Column("none_of_these", "flag"): "unlike",
+}
 
 
-def columns_of(asked: Asked | None) -> tuple[str, ...]:
+def further_columns(asked: Asked | None) -> tuple[Column, ...]:
+    """The columns for what is asked beside the class."""
+    return tuple(column for column, wish in FURTHER.items() if asked is not None and getattr(asked, wish) is not None)
+
+
+def columns_of(asked: Asked | None) -> tuple[Column, ...]:
     """The columns of a file for what is asked."""
-    return (*COLUMNS, *(name for name, wish in FURTHER.items() if asked is not None and getattr(asked, wish) is not None))
+    return (*COLUMNS, *further_columns(asked))
 
 
 def write_predictions(path: Path, blocks: Iterable[ClassifiedBlock], asked: Asked | None = None) -> None:
     """Write one file in one step, in the format that its suffix names; what was asked decides on its columns."""
-    check_suffix(path)
-    if path.suffix.lower() == ".parquet":
-        write_file(path, lambda temporary: _write_parquet(temporary, blocks, columns_of(asked)))
+    form, columns = form_of(path), columns_of(asked)
+    if form == "parquet":
+        write_file(path, lambda temporary: write_parquet(temporary, columns, map(_rows, blocks)))
         return
 
     def fill(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            if path.suffix.lower() == ".csv":
+            if form == "csv":
                 write_csv(file, blocks, asked=asked)
             else:
-                file.writelines(json_text(row) + "\n" for block in blocks for row in _rows(block))
+                file.writelines(table_line(form, columns, row) for block in blocks for row in _rows(block))
 
     write_file(path, fill)
-
-
-def check_suffix(path: Path) -> None:
-    """Raise unless predictions can be written to a file of this name."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise ReprogramError(f"--out {str(path)!r} is none of {', '.join(SUFFIXES)}; name it so")
 
 
 def write_csv(
@@ -64,37 +72,12 @@ def write_csv(
     begun, columns = False, columns_of(asked)
     for block in blocks:
         if not begun:
-            file.write(csv_line(columns))
+            file.write(table_head("csv", columns))
         begun = True
         for row in _rows(block):
-            row = {**row, "set": "|".join(row["set"])} if "set" in row else row
-            cells = (row[name] if clean is None or not isinstance(row[name], str) else clean(row[name]) for name in columns)
-            file.write(csv_line([csv_cell(cell) if isinstance(cell, str) else str(cell) for cell in cells]))
+            file.write(table_line("csv", columns, row, clean))  # an outlet minds each write
     if not begun:
-        file.write(csv_line(columns))
-
-
-def _write_parquet(path: Path, blocks: Iterable[ClassifiedBlock], columns: tuple[str, ...]) -> None:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise extra_missing("pyarrow", "data", "a .parquet file") from None
-    kinds = [pyarrow.string()] * 3 + [pyarrow.float64(), pyarrow.bool_(), pyarrow.int64()]
-    further = {"set": pyarrow.list_(pyarrow.string()), "p_typical": pyarrow.float64(), "none_of_these": pyarrow.bool_()}
-    schema = pyarrow.schema(zip(columns, [*kinds, *(further[name] for name in columns[len(COLUMNS) :])], strict=True))
-    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
-        for block in blocks:
-            writer.write_table(pyarrow.Table.from_pylist([_encodable(row) for row in _rows(block)], schema=schema))
-
-
-def _encodable(row: dict[str, Any]) -> dict[str, Any]:
-    """Parquet holds UTF-8 alone, so a byte of a file name that is no text is written as Python shows it."""
-    return {name: [*map(_utf8, value)] if isinstance(value, list) else _utf8(value) for name, value in row.items()}
-
-
-def _utf8(value: Any) -> Any:
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+        file.write(table_head("csv", columns))
 
 
 def _rows(classified: ClassifiedBlock) -> Iterator[dict[str, Any]]:

@@ -4,29 +4,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reprogram.answers.predictions import check_suffix
 from reprogram.audit.report import Audit, Reason, Suspicion
-from reprogram.errors import extra_missing
 from reprogram.files import write_file
+from reprogram.files.tables import Column, form_of, table_head, write_parquet
 from reprogram.text import csv_cell, csv_line, json_text
 
-COLUMNS = ("image", "split", "label", "suggested", "lead", "wrong", "sure", "judged", "for", "against", "duplicate")
+_REASON = (Column("source"), Column("amount", "number"))
+COLUMNS = (
+    *map(Column, ("image", "split", "label", "suggested")),
+    *(Column(name, "number") for name in ("lead", "wrong", "sure")),
+    Column("judged"),
+    *(Column(name, "records", _REASON) for name in ("for", "against")),
+    Column("duplicate"),
+)
 _ROWS_AT_ONCE = 4096
 
 
 def write_audit(path: Path, audit: Audit) -> None:
     """Write one file in one step, in the format that its suffix names."""
-    check_suffix(path)
-    twins = _twins(audit)
-    if path.suffix.lower() == ".parquet":
-        write_file(path, lambda temporary: _write_parquet(temporary, audit, twins))
+    form, twins = form_of(path), _twins(audit)
+    if form == "parquet":
+        write_file(path, lambda temporary: write_parquet(temporary, COLUMNS, _batches(audit, twins)))
         return
-    line = _csv_row if path.suffix.lower() == ".csv" else _json_row
+    line = _csv_row if form == "csv" else _json_row
 
     def fill(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            if line is _csv_row:
-                file.write(csv_line(COLUMNS))
+            file.write(table_head(form, COLUMNS))
             file.writelines(line(row, twins.get(row.place, "")) for row in audit.suspicious())
 
     write_file(path, fill)
@@ -69,22 +73,7 @@ def _record(row: Suspicion, twin: str) -> dict[str, Any]:
         *([{"source": one.source, "amount": one.amount} for one in side] for side in (row.reasons_for, row.reasons_against)),
         twin or None,
     )
-    return dict(zip(COLUMNS, values, strict=True))
-
-
-def _write_parquet(path: Path, audit: Audit, twins: dict[int, str]) -> None:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise extra_missing("pyarrow", "data", "a .parquet file") from None
-    text, number = pyarrow.string(), pyarrow.float64()
-    reasons = pyarrow.list_(pyarrow.struct([("source", text), ("amount", number)]))
-    kinds = [text, text, text, text, number, number, number, text, reasons, reasons, text]
-    schema = pyarrow.schema(list(zip(COLUMNS, kinds, strict=True)))
-    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
-        for records in _batches(audit, twins):
-            writer.write_table(pyarrow.Table.from_pylist([_encodable(record) for record in records], schema=schema))
+    return dict(zip((column.name for column in COLUMNS), values, strict=True))
 
 
 def _batches(audit: Audit, twins: dict[int, str]) -> Iterator[list[dict[str, Any]]]:
@@ -96,12 +85,3 @@ def _batches(audit: Audit, twins: dict[int, str]) -> Iterator[list[dict[str, Any
             records = []
     if records:
         yield records
-
-
-def _encodable(value: Any) -> Any:
-    """Parquet holds UTF-8 alone, so a byte of a file name that is no text is written as Python shows it."""
-    if isinstance(value, dict):
-        return {name: _encodable(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_encodable(part) for part in value]
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

@@ -12,7 +12,7 @@ from reprogram.answers.fit import fit_files, shared_note
 from reprogram.answers.holdout import HoldOutRule
 from reprogram.answers.mapping import AnswerMapping, ClassifiedBlock
 from reprogram.answers.parallel import Workers
-from reprogram.answers.predictions import check_suffix, write_csv, write_predictions
+from reprogram.answers.predictions import write_csv, write_predictions
 from reprogram.answers.shards import find_shards
 from reprogram.answers.write import write_logits
 from reprogram.cli.commands import LogitsCommand, MapCommand, MapPredictCommand
@@ -23,6 +23,7 @@ from reprogram.data.dataset import DataSet
 from reprogram.data.decode import Decoding
 from reprogram.data.load import load_data
 from reprogram.errors import ReprogramError
+from reprogram.files.tables import form_of
 from reprogram.mappings.artefact import check_new
 from reprogram.mappings.asked import Asked
 from reprogram.mappings.registry import MAPPINGS
@@ -168,7 +169,7 @@ def predict(command: MapPredictCommand) -> None:
     """Classify the rows of shards, and say how well where they have labels."""
     out = None if command.out is None else Path(command.out).expanduser()
     if out is not None:
-        check_suffix(out)
+        form_of(out)
     if not command.files:
         raise ReprogramError("no shard was given; write reprogram map predict MAPPING FILE [FILE ...]")
     shards = find_shards(command.files)

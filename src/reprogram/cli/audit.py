@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reprogram.answers.predictions import check_suffix
 from reprogram.answers.registry import READERS
 from reprogram.answers.shards import read_blocks
 from reprogram.audit.api import audit_data, audit_files
@@ -18,6 +17,7 @@ from reprogram.data.registry import FORMATS
 from reprogram.data.splits import PARTS
 from reprogram.errors import ReprogramError, shown
 from reprogram.files.foreign import expanded, is_file, is_folder, listed
+from reprogram.files.tables import form_of
 from reprogram.names import read_names, short_names
 from reprogram.progress import Progress, for_stream
 from reprogram.scores import Score
@@ -31,7 +31,7 @@ def audit(checked: tuple[AuditCommand, dict[str, Any], dict[str, Any]]) -> None:
     command, settings, options = checked
     out = None if command.out is None else Path(command.out).expanduser()
     if out is not None:
-        check_suffix(out)
+        form_of(out)
         files_matter()
     progress = for_stream()
     found = _found(command, settings, options, progress)

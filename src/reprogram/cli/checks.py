@@ -25,8 +25,11 @@ from reprogram.errors import ReprogramError, shown, unknown
 from reprogram.figures.registry import FIGURES, FigureKind, check_count, check_suffix, find_figure
 from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.files.foreign import expanded, is_file, is_folder
+from reprogram.files.tables import form_of
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.settings import PRIORS
+from reprogram.predict.output import refuse_output
+from reprogram.predict.words import LIST, is_pattern
 from reprogram.run.config import GIVEN, OWNERS, FitConfig
 from reprogram.run.paths import located
 from reprogram.sources.registry import SOURCES, check_model_name, find_source
@@ -124,16 +127,23 @@ def check_run(command: EvaluateCommand) -> EvaluateCommand:
 
 
 def check_predict(command: PredictCommand) -> PredictCommand:
-    """The run is there, and so is every image."""
+    """The run is there, what was said about the output fits together, and every word means something."""
     check_folder(command.run)
     if not command.images:
-        raise ReprogramError("no image was given to predict; write reprogram predict RUN IMAGE [IMAGE ...]")
-    for image in command.images:
-        path = expanded(image, "image")
-        if is_folder(path):
-            raise ReprogramError(f"{image!r} is a folder, but image files are expected; write {image.rstrip('/')}/*")
-        if not is_file(path):
-            raise ReprogramError(f"image {shown(image)} {_no_file(path)}")
+        raise ReprogramError("no image was given to predict; write reprogram predict RUN PATH [PATH ...]")
+    _check_output(command)
+    for name in ("address", "processes"):
+        if getattr(command, name) is not None and command.engine != "ray":
+            raise ReprogramError(f"{spell(name, getattr(command, name))} goes with --engine ray; add that, or leave it out")
+    if command.images.count(LIST) > 1:
+        raise ReprogramError("- was given twice, but standard input holds one list; give it once")
+    if command.null and LIST not in command.images:
+        raise ReprogramError("--null goes with a list on standard input; give - for that")
+    for word in command.images:
+        path = expanded(word, "image")
+        if word == LIST or is_file(path) or is_folder(path) or (not _exists(path) and is_pattern(word)):
+            continue
+        raise ReprogramError(f"image {shown(word)} {_no_file(path)}")
     return command
 
 
@@ -192,6 +202,25 @@ def check_report(command: ReportCommand) -> ReportCommand:
     if command.out is not None and is_folder(expanded(command.out, "--out")):
         raise ReprogramError(f"--out {shown(command.out)} is a folder, but the report is a file; name it report.html there")
     return command
+
+
+def _check_output(command: PredictCommand) -> None:
+    """What was said about where the rows go."""
+    if command.out is None:
+        for name in ("resume", "replace", "save_every"):
+            if name in command.model_fields_set and getattr(command, name):
+                raise ReprogramError(f"--{name.replace('_', '-')} goes with --out; name a file, or leave it out")
+        if command.format == "parquet":
+            raise ReprogramError("--format parquet is no text; name a file for it with --out")
+        return
+    if command.resume and command.replace:
+        raise ReprogramError("--resume and --replace were both given; continue, or begin anew")
+    if command.format == "text":
+        raise ReprogramError("--format text is for standard output; choose csv, jsonl or parquet for --out")
+    out = expanded(command.out, "--out")
+    if command.format is None:
+        form_of(out)
+    refuse_output(out, resume=command.resume, replace=command.replace)
 
 
 def check_update(command: UpdateCommand) -> UpdateCommand:

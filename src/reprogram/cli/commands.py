@@ -84,12 +84,35 @@ class EvaluateCommand(Settings):
 
 
 class PredictCommand(Settings):
-    """Classify image files with a run's model, and say which source labels decided."""
+    """Classify images, any number of them, with a run's model, and say which source labels decided."""
 
     run: RunFolder
-    images: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE")] = Field(description="Image files.")
+    images: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="PATH")] = Field(
+        description="Image files, folders of them, quoted patterns such as 'photos/**/*.jpg', or - for a list of files on "
+        "standard input, one per line."
+    )
+    out: str | None = Field(
+        None, description="A .csv, .jsonl or .parquet file for the rows; by default text on standard output."
+    )
+    resume: bool = Field(False, description="Continue what an interrupted command has left of --out.")
+    replace: bool = Field(False, description="Replace --out, and begin anew what was interrupted.")
+    format: Literal["text", "json", "jsonl", "csv", "parquet"] | None = Field(
+        None,
+        description="Text for a reader, JSON lines (json or jsonl), csv or parquet; by default as the suffix of --out says, "
+        "else text.",
+    )
     evidence: int = Field(3, ge=0, description="Source labels to name for each image.")
-    format: Literal["text", "json"] = Field("text", description="Text for a reader, or one JSON object per image.")
+    top: int = Field(0, ge=0, description="Classes to name with their probabilities, the likeliest first, such as 3.")
+    null: bool = Field(False, description="A zero byte ends each path of the list, not a line end (find -print0).")
+    workers: int | None = Field(
+        None, ge=0, le=1024, description="Processes that decode; by default one per core, for few images none."
+    )
+    save_every: int = Field(1024, ge=1, description="Rows of --out after which they are kept for --resume.")
+    engine: Literal["local", "ray"] = Field("local", description="Classify here, or on a Ray cluster.")
+    address: str | None = Field(
+        None, description="Of the Ray cluster, such as auto or ray://host:10001; else one is started."
+    )
+    processes: int | None = Field(None, ge=1, description="Cores of an own Ray; by default all.")
     weights: str | None = Field(None, description=_WEIGHTS)
     batch_size: int = Field(64, ge=1, le=2**31, description="Images per step.")
     device: str = Field("auto", description=_DEVICE)

@@ -37,8 +37,7 @@ def _carried_out(arguments: Sequence[str] | None, signals: Signals, out: Outlet)
         sleep_while_waiting()  # before torch is imported, or it has no effect
         with suppress(OSError, RuntimeError, ValueError):  # no stream for it
             faulthandler.enable()  # a cache that another program cuts under us ends the process, but not without a word
-        _dispatch(list(sys.argv[1:] if arguments is None else arguments), signals)
-        code = 0
+        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments), signals)
     except SystemExit:  # help was asked for
         out.flush()
         if out.lost is None:
@@ -88,19 +87,20 @@ def _complain(sentence: str) -> int:
     return 2
 
 
-def _dispatch(arguments: list[str], signals: Signals) -> None:
+def _dispatch(arguments: list[str], signals: Signals) -> int:
+    """Carry out a command; where it has more to say than that it is done, its exit code says so."""
     if arguments[:1] == ["--version"]:
         from reprogram import __version__
 
         print(f"reprogram {__version__}")
-        return
+        return 0
     from reprogram.cli.arguments import parse, read
     from reprogram.cli.table import COMMANDS
     from reprogram.registry import imported
 
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview())
-        return
+        return 0
     words = 2 if " ".join(arguments[:2]) in COMMANDS else 1
     verb = " ".join(arguments[:words])
     if verb not in COMMANDS:
@@ -112,7 +112,7 @@ def _dispatch(arguments: list[str], signals: Signals) -> None:
         checked = imported(command.check)(checked)
     run = imported(command.run)
     signals.begin()
-    run(checked)
+    return run(checked) or 0
 
 
 def _overview() -> str:

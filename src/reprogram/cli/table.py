@@ -124,7 +124,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command(DemoCommand, "reprogram.cli.fit:demo"),
     "fit": Command(FitCommand, "reprogram.cli.fit:fit", fit_fields, "reprogram.cli.checks:check_fit", open_ended=True),
     "evaluate": Command(EvaluateCommand, "reprogram.cli.use:evaluate", check="reprogram.cli.checks:check_run"),
-    "predict": Command(PredictCommand, "reprogram.cli.use:predict", check="reprogram.cli.checks:check_predict"),
+    "predict": Command(PredictCommand, "reprogram.cli.predict:predict", check="reprogram.cli.checks:check_predict"),
     "update": Command(UpdateCommand, "reprogram.cli.update:update", check="reprogram.cli.checks:check_update"),
     "map": Command(MapCommand, "reprogram.cli.answers:fit", map_fields, "reprogram.cli.checks:check_map", open_ended=True),
     "map predict": Command(MapPredictCommand, "reprogram.cli.answers:predict", check="reprogram.cli.checks:check_mapping"),

@@ -1,6 +1,5 @@
-"""`reprogram evaluate` and `reprogram predict`: what a run's model is good for."""
+"""`reprogram evaluate`: what a run's model is good for."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ import torch
 from reprogram.cli.commands import EvaluateCommand, PredictCommand
 from reprogram.cli.outside import files_matter
 from reprogram.cli.text import percent, show, show_table
+from reprogram.cli.commands import EvaluateCommand
+from reprogram.cli.text import percent, show_table
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
 from reprogram.data.folders import load_labelled
@@ -19,7 +20,6 @@ from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError
 from reprogram.files import write_text
 from reprogram.mappings.asked import Asked
-from reprogram.mappings.predictions import Predictions
 from reprogram.progress import for_stream
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import configured_data, divided_data
@@ -27,7 +27,6 @@ from reprogram.run.config import FitConfig
 from reprogram.run.folder import seen_images, stored_config
 from reprogram.scores import Score
 from reprogram.settings import Settings
-from reprogram.text import json_text
 from reprogram.threads import granted_cpus
 from reprogram.training.evaluation import Evaluation
 from reprogram.training.evaluation import evaluate as evaluate_split
@@ -167,50 +166,3 @@ def _part(data: DataSet, name: str) -> Split:
     if name not in data.splits:
         raise ReprogramError(f"data {data.name!r} has no {name} split; choose another one with --split")
     return data.splits[name]
-
-
-def predict(command: PredictCommand) -> None:
-    """Classify image files."""
-    model = load_model(command.run, command.device, command.weights)
-    images = [Path(image).expanduser() for image in command.images]
-    asked = asked_of(command)
-    predictions = model.predict(images, evidence=command.evidence, batch_size=command.batch_size, **asked)
-    lines = _json_lines if command.format == "json" else _text_lines
-    for line in lines(command.images, predictions):
-        show(line)
-
-
-def _text_lines(images: Sequence[str], predictions: Predictions) -> Iterator[str]:
-    columns = (predictions.labels, predictions.confidence.tolist(), predictions.evidence)
-    more = _more_texts(predictions)
-    for image, label, share, reasons in zip(images, *columns, strict=True):
-        yield f"{image}: {label} ({percent(share)}){next(more)}"
-        yield from (f"    {reason.weight:.3f} x {reason.logit:+.2f}  {reason.source}" for reason in reasons)
-
-
-def _more_texts(predictions: Predictions) -> Iterator[str]:
-    """For each image what is said about it besides: its set, and whether it is none of the classes."""
-    for row in range(len(predictions)):
-        text = ""
-        if predictions.sets is not None:
-            text += f"; one of: {', '.join(predictions.sets[row]) or 'no class fits'}"
-        if predictions.typicality is not None and predictions.unlike is not None:
-            strange = "none of these, " if bool(predictions.unlike[row]) else ""
-            text += f"; {strange}p = {float(predictions.typicality[row]):.3g}"
-        yield text
-
-
-def _json_lines(images: Sequence[str], predictions: Predictions) -> Iterator[str]:
-    ascii_only = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
-    columns = (predictions.labels, predictions.confidence.tolist(), predictions.evidence)
-    for row, (image, label, share, reasons) in enumerate(zip(images, *columns, strict=True)):
-        evidence = [
-            {"source": one.source, "weight": one.weight, "logit": one.logit, "contribution": one.product} for one in reasons
-        ]
-        content = {"image": image, "label": label, "probability": share, "evidence": evidence}
-        if predictions.sets is not None:
-            content["set"] = list(predictions.sets[row])
-        if predictions.typicality is not None and predictions.unlike is not None:
-            content["p_typical"] = float(predictions.typicality[row])
-            content["none_of_these"] = bool(predictions.unlike[row])
-        yield json_text(content, ascii_only=ascii_only)

@@ -19,7 +19,8 @@ from reprogram.data.fingerprints import content_hash, file_fingerprint, file_key
 from reprogram.data.groups import group_notes
 from reprogram.data.splits import checked_classes, fewer_places, stratified_split
 from reprogram.errors import ReprogramError
-from reprogram.images.pictures import Interpolation, as_rgb, large_images_allowed, read_image, resize
+from reprogram.images.decoding import large_images_allowed
+from reprogram.images.pictures import Interpolation, as_rgb, read_image, resize
 from reprogram.mappings.grouping import group_numbers
 from reprogram.progress import Progress
 

@@ -12,7 +12,7 @@ from reprogram.data.group_patterns import GroupPattern
 from reprogram.data.splits import PARTS, drawn_test, resembles_split, split_of
 from reprogram.errors import ReprogramError, short
 from reprogram.files.foreign import absolute, is_file, is_folder, listed
-from reprogram.images.pictures import SUFFIXES, begins_like_an_image
+from reprogram.images.decoding import SUFFIXES, begins_like_an_image
 
 _NOT_MEANT = frozenset({"thumbs.db", "desktop.ini"})  # file managers leave them behind
 
@@ -129,7 +129,7 @@ def _scan(folder: Path, classes: tuple[str, ...], left_out: Counter[str]) -> Fil
             continue  # a split may lack a class; the class keeps its number
         images, others = _images_below(folder / name)
         if not images:
-            found = f" ({_counted(others)})" if others else ""
+            found = f" ({counted_kinds(others)})" if others else ""
             raise ReprogramError(
                 f"class folder {str(folder / name)!r} holds no image{found}; add images to it or remove the folder"
             )
@@ -148,18 +148,30 @@ def _images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
     images: list[Path] = []
     others: Counter[str] = Counter()
     for path in _below(folder):
-        suffix = path.suffix.lower()
-        if is_folder(path):  # not followed: it may lead back here
-            others["linked folder"] += 1
-        elif path.is_symlink() and not os.path.exists(path):  # noqa: PTH110  # a link to itself is broken, too
-            others["broken link"] += 1
-        elif not is_file(path):
-            others["special file"] += 1  # a pipe would never end
-        elif suffix in SUFFIXES or (not suffix and begins_like_an_image(path)):
-            images.append(path)
+        if kind := kind_of_file(path):
+            others[kind] += 1
         else:
-            others[suffix or "without a suffix"] += 1
+            images.append(path)
     return images, others
+
+
+def kind_of_file(path: Path) -> str:
+    """What something in a folder of images is, if it is no image; else nothing."""
+    suffix = path.suffix.lower()
+    if suffix in SUFFIXES and is_file(path):
+        return ""
+    if is_folder(path):  # not followed: it may lead back here
+        return "linked folder"
+    if path.is_symlink() and not os.path.exists(path):  # noqa: PTH110  # a link to itself is broken, too
+        return "broken link"
+    if not is_file(path):
+        return "special file"  # a pipe would never end
+    return suffix or ("" if begins_like_an_image(path) else "without a suffix")
+
+
+def is_meant(name: str) -> bool:
+    """Whether a file or folder of this name counts: it is not hidden, and nothing that file managers leave behind."""
+    return not name.startswith(".") and name.lower() not in _NOT_MEANT
 
 
 def _below(folder: Path) -> list[Path]:
@@ -174,18 +186,24 @@ def _below(folder: Path) -> list[Path]:
     for place, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         linked = [name for name in folders if os.path.islink(os.path.join(place, name))]  # noqa: PTH114, PTH118  # fast
-        kept = [name for name in files if not name.startswith(".") and name.lower() not in _NOT_MEANT]
+        kept = [name for name in files if is_meant(name)]
         found += [Path(place, name) for name in (*linked, *kept)]
     return sorted(found)
 
 
-def _counted(kinds: Counter[str]) -> str:
+def counted_kinds(kinds: Counter[str], most: int | None = None) -> str:
+    """How many files there are of each kind, in words; of the `most` frequent ones.
+
+    >>> counted_kinds(Counter({".txt": 2, "broken link": 2, ".xmp": 1}), 2)
+    '2 .txt, 2 broken links ...'
+    """
     countable = ("broken link", "linked folder", "special file")
-    return ", ".join(
-        f"{count} {kind}{'s' if count > 1 and kind in countable else ''}" for kind, count in kinds.most_common()
+    told = (
+        f"{count} {short(kind)}{'s' if count > 1 and kind in countable else ''}" for kind, count in kinds.most_common(most)
     )
+    return ", ".join(told) + (" ..." if most is not None and len(kinds) > most else "")
 
 
 def _left_out_notes(kinds: Counter[str]) -> list[str]:
     total = kinds.total()
-    return [f"{total} {'file was' if total == 1 else 'files were'} left out: {_counted(kinds)}"] if kinds else []
+    return [f"{total} {'file was' if total == 1 else 'files were'} left out: {counted_kinds(kinds)}"] if kinds else []

@@ -17,7 +17,7 @@ from reprogram.data.safe_lmdb import MOST_CLASSES, LmdbSplit
 from reprogram.data.safe_pickle import read_cifar_pickle
 from reprogram.errors import ReprogramError, first_line
 from reprogram.files import read_json
-from reprogram.images.pictures import SUFFIXES
+from reprogram.images.decoding import SUFFIXES
 
 _PARTS = ("train", "val", "test")
 

@@ -190,6 +190,15 @@ def claimed_folder(folder: Path, *, numbered: bool = False) -> Iterator[Path]:
         raise
 
 
+def beside(path: Path, what: str) -> Path:
+    """Where something hidden that belongs to a file is kept: in the same folder.
+
+    >>> beside(Path("rows.csv"), "journal").name
+    '.rows.csv.journal'
+    """
+    return path.with_name(f".{_short(path.name)}.{what}")
+
+
 def sync_folder(folder: Path) -> None:
     """Bring the names in a folder to the disk, where the system knows how."""
     with suppress(OSError):
@@ -227,7 +236,7 @@ def _new_temporary(folder: Path, stem: str) -> tuple[Path, int]:
 
 
 def _lock(path: Path) -> Path:
-    return path.with_name(f".{_short(path.name)}.lock")
+    return beside(path, "lock")
 
 
 def _saving(path: Path, wait: float) -> AbstractContextManager[None]:

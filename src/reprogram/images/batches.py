@@ -11,7 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from reprogram.errors import ReprogramError
-from reprogram.images.pictures import Interpolation, as_rgb, large_images_allowed, pil_to_tensor, read_image, resize
+from reprogram.images.decoding import large_images_allowed
+from reprogram.images.pictures import Interpolation, as_rgb, pil_to_tensor, read_image, resize
 
 Array = np.ndarray[Any, Any] | Tensor
 Channels = Literal["first", "last"]
