@@ -25,6 +25,7 @@ HEAVY = (
     "datasets",
     "onnx",
     "onnxruntime",
+    "onnxscript",
     "pyarrow",
     "lmdb",
 )
@@ -57,6 +58,7 @@ ORDER = (
     ("answers",),
     ("audit",),
     ("run",),
+    ("export",),
     ("cli",),
     ("__main__",),
 )
