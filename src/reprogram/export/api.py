@@ -43,6 +43,7 @@ from reprogram.files.listings import EXPORTED, write_listing
 from reprogram.mappings.top_k import TopKGaussianMapping
 from reprogram.progress import Progress
 from reprogram.reprogrammed import Reprogrammed
+from reprogram.sources.frozen import Frozen
 from reprogram.text import json_text
 
 IMAGES_COMPARED = 100
@@ -71,6 +72,7 @@ def export_run(
     *,
     format: str = "onnx",  # noqa: A002  # as the command line has it
     backbone: str | Path | None = None,
+    frozen: Frozen | None = None,
     weights: str | Path | None = None,
     replace: bool = False,
     images: int = IMAGES_COMPARED,
@@ -84,6 +86,7 @@ def export_run(
         format: `onnx`, `onnx-adapter` or `torch`.
         backbone: for `onnx-adapter`, the file that tasks share. It is written if it is not there, and else must be of the
             same model and canvas. By default, `backbone.onnx` in the folder.
+        frozen: the source model, where it is a module of your own.
         weights: where the source model's weights file is now, if it has moved.
         replace: whether an export that stands in `out` is replaced.
         images: how many of the run's images are compared.
@@ -101,7 +104,7 @@ def export_run(
     if format != "torch":
         import_onnx()
         import_onnxruntime()
-    model = Reprogrammed.load(run, weights=weights).to(torch.device("cpu")).eval()
+    model = Reprogrammed.load(run, frozen, weights=weights).to(torch.device("cpu")).eval()
     progress.say("comparing on images of the run")
     shown = material(run, model, images)
     job = _Job(run, out, format, model, shown, live_answers(model, shown.pixels), progress)
