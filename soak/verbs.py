@@ -104,6 +104,12 @@ SCENARIOS = {
         Scenario("update run to", "run", ("update", "run", "--remove", "disc", "--out", "changed")),
         Scenario("predict", "run", ("predict", "run", "../data/shapes/test/disc/000.png", "--format", "json")),
         Scenario("evaluate", "run without cache", ("evaluate", "run")),
+        Scenario("export", "run", ("export", "run", "--out", "exported", "--replace")),
+        Scenario(
+            "export adapter",
+            "run",
+            ("export", "run", "--format", "onnx-adapter", "--out", "task", "--backbone", "backbone.onnx", "--replace"),
+        ),
     )
 }
 
