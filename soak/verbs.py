@@ -112,6 +112,12 @@ SCENARIOS = {
         Scenario("evaluate out", "list of mistakes", ("evaluate", "run", "--split", "test", "--out", "wrong.csv")),
         Scenario("audit out", "mapping", ("audit", "shards", "extra", "--out", "old.csv")),
         Scenario("forecast out", "shards", ("forecast", "shards", "--out", "forecast.json")),
+        Scenario("export", "run", ("export", "run", "--out", "exported", "--replace")),
+        Scenario(
+            "export adapter",
+            "run",
+            ("export", "run", "--format", "onnx-adapter", "--out", "task", "--backbone", "backbone.onnx", "--replace"),
+        ),
     )
 }
 

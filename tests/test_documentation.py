@@ -23,6 +23,7 @@ NAMESPACES = (
     ".audit",
     ".run",
     ".predict",
+    ".export",
 )
 NAMES = [
     (f"reprogram{space}", name) for space in NAMESPACES for name in importlib.import_module(f"reprogram{space}").__all__

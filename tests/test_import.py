@@ -25,6 +25,7 @@ HEAVY = (
     "datasets",
     "onnx",
     "onnxruntime",
+    "onnxscript",
     "pyarrow",
     "lmdb",
 )
@@ -61,6 +62,7 @@ ORDER = (
     ("figures",),
     ("report",),
     ("predict",),
+    ("export",),
     ("cli",),
     ("__main__",),
 )

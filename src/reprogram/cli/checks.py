@@ -11,6 +11,7 @@ from reprogram.cli.commands import (
     AuditCommand,
     EvaluateCommand,
     FigureCommand,
+    ExportCommand,
     ForecastCommand,
     LogitsCommand,
     MapCommand,
@@ -26,6 +27,7 @@ from reprogram.figures.registry import FIGURES, FigureKind, check_count, check_s
 from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.files.foreign import expanded, is_file, is_folder
 from reprogram.files.tables import form_of
+from reprogram.files.listings import EXPORTED
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.settings import PRIORS
 from reprogram.predict.output import refuse_output
@@ -407,6 +409,29 @@ def check_audit(given: dict[str, Any]) -> tuple[AuditCommand, dict[str, Any], di
         return command, {}, {name: getattr(options, name) for name in sources}
     settings = MAPPINGS.read(mapping, rest, spell)
     return command, {name: getattr(settings, name) for name in rest}, {name: getattr(options, name) for name in sources}
+
+
+def check_export(command: ExportCommand) -> ExportCommand:
+    """The run is there, and the place for the export is free."""
+    check_folder(command.run)
+    if command.backbone is not None and command.format != "onnx-adapter":
+        raise ReprogramError(
+            f"--backbone {shown(command.backbone)} goes with --format onnx-adapter, but the format is {command.format}; "
+            "leave it out, or add that"
+        )
+    if command.backbone is not None and is_folder(expanded(command.backbone, "--backbone")):
+        raise ReprogramError(
+            f"--backbone {shown(command.backbone)} is a folder, but an ONNX file is expected; name the file"
+        )
+    name = Path(os.path.abspath(expanded(command.run))).name  # noqa: PTH100  # without . and .., which are no names
+    out = expanded(command.out or f"exported/{name}", "--out")
+    if command.weights is not None and not is_file(path := expanded(command.weights, "--weights")):
+        raise ReprogramError(f"--weights {shown(command.weights)} {_no_file(path)}")
+    if _exists(out) and not is_file(out / EXPORTED):
+        raise ReprogramError(f"--out {shown(str(out))} exists already and is no export; choose another one")
+    if _exists(out) and not command.replace:
+        raise ReprogramError(f"--out {shown(str(out))} holds an export already; choose another one, or add --replace")
+    return command.model_copy(update={"out": str(out)})
 
 
 def check_folder(path: str) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from pydantic import Field
 
+from reprogram.export.settings import Format
 from reprogram.mappings.asked import Asked, Calibration
 from reprogram.run.config import FitConfig
 from reprogram.settings import Settings
@@ -206,10 +207,11 @@ class ReportCommand(Settings):
 
 
 class VerifyCommand(Settings):
-    """Check a run, a mapping, shards or a cache against the SHA-256 that everything written carries."""
+    """Check a run, a mapping, an export, shards or a cache against the SHA-256 that everything written carries."""
 
     path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")] = Field(
-        description="Run folder or folder of runs, artefact, mapping, folder of shards, cache folder, or one file of those."
+        description="Run folder or folder of runs, artefact, mapping, export, folder of shards, cache folder, or one file "
+        "of those."
     )
 
 
@@ -222,6 +224,24 @@ class FigureCommand(Settings):
     out: str | None = Field(None, description="File to write, which ends with .png, .svg, .pdf or .csv.")
     dark: bool = Field(False, description="Colours for a dark ground.")
     classes: list[str] = Field([], description="Classes to show, in the figure `labels`; by default 20, evenly spread.")
+class ExportCommand(Settings):
+    """Write a run's model as files that need no reprogram: ONNX, an adapter on a common backbone, or a torch program."""
+
+    run: RunFolder
+    format: Format = Field(
+        "onnx",
+        description="onnx: one file from images to probabilities; onnx-adapter: a backbone once, and kilobytes for each "
+        "task; torch: a torch.export program.",
+    )
+    out: str | None = Field(None, description="Folder for the export; by default exported/<run>.")
+    backbone: str | None = Field(
+        None,
+        description="For onnx-adapter, the ONNX file that tasks share: written if it is not there; by default "
+        "backbone.onnx in --out.",
+    )
+    replace: bool = Field(False, description="Replace the export that stands in --out.")
+    images: int = Field(100, ge=1, le=100_000, description="Images of the run on which it is compared with the live model.")
+    weights: str | None = Field(None, description=_WEIGHTS)
 
 
 class LogitsCommand(Settings):

@@ -14,6 +14,7 @@ from reprogram.cli.commands import (
     DemoCommand,
     EvaluateCommand,
     FigureCommand,
+    ExportCommand,
     FitCommand,
     ForecastCommand,
     LogitsCommand,
@@ -126,6 +127,7 @@ COMMANDS: dict[str, Command] = {
     "evaluate": Command(EvaluateCommand, "reprogram.cli.use:evaluate", check="reprogram.cli.checks:check_run"),
     "predict": Command(PredictCommand, "reprogram.cli.predict:predict", check="reprogram.cli.checks:check_predict"),
     "update": Command(UpdateCommand, "reprogram.cli.update:update", check="reprogram.cli.checks:check_update"),
+    "export": Command(ExportCommand, "reprogram.cli.export:export", check="reprogram.cli.checks:check_export"),
     "map": Command(MapCommand, "reprogram.cli.answers:fit", map_fields, "reprogram.cli.checks:check_map", open_ended=True),
     "map predict": Command(MapPredictCommand, "reprogram.cli.answers:predict", check="reprogram.cli.checks:check_mapping"),
     "logits": Command(

@@ -1,4 +1,4 @@
-"""Whether what was written is still as it was written: run folders, artefacts, mappings, shards, checkpoints, caches."""
+"""Whether what was written is still as it was written: runs, artefacts, mappings, exports, shards, checkpoints, caches."""
 
 import re
 import shlex
@@ -23,6 +23,7 @@ from reprogram.files import (
     sha256,
 )
 from reprogram.files.foreign import expanded
+from reprogram.files.listings import EXPORTED, check_listed, read_listing
 from reprogram.files.reading import AGAIN
 from reprogram.files.seals import KEY, tensor_digest
 from reprogram.mappings.artefact import (
@@ -62,8 +63,8 @@ def verify(path: str | Path) -> list[Checked]:
     A seal tells of damage and of editing; it is no signature. Neither the frozen model nor the images are looked at.
 
     Args:
-        path: a run folder or a folder of them, an artefact or a mapping, a folder of shards, a cache folder, or one of
-            the files in those.
+        path: a run folder or a folder of them, an artefact or a mapping, an export, a folder of shards, a cache folder, or
+            one of the files in those.
 
     Raises:
         ReprogramError: there is nothing of ours.
@@ -71,11 +72,12 @@ def verify(path: str | Path) -> list[Checked]:
     place = expanded(path)
     settle_folder(place)
     if not place.exists():
-        raise ReprogramError(f"{str(place)!r} does not exist; give a run, a mapping, shards, a cache, or a file of one")
+        raise ReprogramError(f"{str(place)!r} does not exist; give a run, a mapping, an export, shards, a cache, or a file")
     found = list(_of_folder(place) if place.is_dir() else _of_file(place))
     if not found:
         raise ReprogramError(
-            f"{str(place)!r} holds nothing that reprogram writes and can check; give a run, a mapping, shards or a cache"
+            f"{str(place)!r} holds nothing that reprogram writes and can check; give a run, a mapping, an export, shards "
+            "or a cache"
         )
     return found
 
@@ -104,6 +106,8 @@ def _of_folder(folder: Path) -> Iterator[Checked]:
         yield from _of_run(folder)
     elif (folder / MANIFEST).exists():
         yield from _of_shards(folder)
+    elif (folder / EXPORTED).exists():
+        yield from _of_export(folder)
     else:
         for entry in sorted(folder.iterdir()):
             if entry.is_file() and (_CACHED.fullmatch(entry.name) or entry.suffix == ".safetensors"):
@@ -253,6 +257,18 @@ def _of_shards(folder: Path) -> Iterator[Checked]:
             yield _check(folder / name, "shard", _shard, folder / name, facts["sha256"])
 
 
+def _of_export(folder: Path) -> Iterator[Checked]:
+    listings: list[dict[str, Any]] = []
+    yield _check(folder / EXPORTED, "export", lambda: listings.append(read_listing(folder)))
+    for content in listings:
+        for name, digest in content["files"].items():
+            yield _check(folder / name, "exported file", check_listed, folder / name, digest)
+        shared = content.get("backbone")
+        if isinstance(shared, dict) and shared.get("path") not in content["files"]:
+            place = folder / str(shared.get("path"))
+            yield _check(place, "backbone", check_listed, place, str(shared.get("sha256")))
+
+
 def _shard(path: Path, expected: str) -> None:
     if not path.is_file() or sha256(path) != expected:
         raise ReprogramError(
@@ -280,6 +296,9 @@ def _of_file(path: Path) -> Iterator[Checked]:
     elif (path.parent / MANIFEST).is_file():
         inside = list(_of_shards(path.parent))
         yield from (checked for checked in inside if checked.path.name in (path.name, MANIFEST))
+    elif (path.parent / EXPORTED).is_file():
+        inside = list(_of_export(path.parent))
+        yield from (checked for checked in inside if checked.path.name in (path.name, EXPORTED))
     elif path.suffix == ".json" and _is_ours(path):
         yield _check(path, "file", _fact, path)
 
