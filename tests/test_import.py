@@ -27,6 +27,11 @@ HEAVY = (
     "onnxruntime",
     "pyarrow",
     "lmdb",
+    "fastapi",
+    "uvicorn",
+    "starlette",
+    "prometheus_client",
+    "python_multipart",
 )
 ORDER = (
     (
@@ -57,6 +62,7 @@ ORDER = (
     ("answers",),
     ("audit",),
     ("run",),
+    ("serve",),
     ("cli",),
     ("__main__",),
 )

@@ -15,6 +15,7 @@ from reprogram.cli.commands import (
     MapCommand,
     MapPredictCommand,
     PredictCommand,
+    ServeCommand,
     UpdateCommand,
 )
 from reprogram.data.group_patterns import GroupPattern
@@ -122,6 +123,17 @@ def check_predict(command: PredictCommand) -> PredictCommand:
             raise ReprogramError(f"{image!r} is a folder, but image files are expected; write {image.rstrip('/')}/*")
         if not is_file(path):
             raise ReprogramError(f"image {shown(image)} {_no_file(path)}")
+    return command
+
+
+def check_serve(command: ServeCommand) -> ServeCommand:
+    """There is something to serve, and the token is a file."""
+    if not command.runs:
+        raise ReprogramError("no run was given to serve; write reprogram serve RUN [RUN ...], or a folder of runs")
+    for run in command.runs:
+        check_folder(run)
+    if command.token is not None and not is_file(path := expanded(command.token, "--token")):
+        raise ReprogramError(f"--token {shown(command.token)} {_no_file(path)}")
     return command
 
 
