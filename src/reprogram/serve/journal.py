@@ -1,5 +1,6 @@
 """The log: one line of JSON for each thing that happened; what others wrote cannot steer a terminal or fake a line."""
 
+import logging
 import sys
 import threading
 from datetime import UTC, datetime
@@ -33,6 +34,20 @@ class Journal:
                 self._stream.flush()
             except (OSError, ValueError):
                 self._stream = None
+
+
+class ToJournal(logging.Handler):
+    """What a library says by Python's own means, as lines of the journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(logging.WARNING)
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell it."""
+        self._journal.tell(
+            "server", said=record.getMessage(), error=None if record.exc_info is None else str(record.exc_info[1])
+        )
 
 
 def _clipped(value: Any) -> Any:

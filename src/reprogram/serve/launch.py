@@ -1,6 +1,7 @@
 """From folders to a running service: load the tasks, open the port, answer until a signal comes."""
 
 import ipaddress
+import logging
 import os
 import socket
 import tempfile
@@ -92,7 +93,7 @@ def serve(plan: Plan, say: Callable[[str], None], begun: "Callable[[Server], Non
         from reprogram.serve.server import Protocol, Server
     except ModuleNotFoundError as error:
         raise extra_missing(str(error.name), "serve", "the service") from None
-    from reprogram.serve.journal import Journal
+    from reprogram.serve.journal import Journal, ToJournal
     from reprogram.serve.service import Service
     from reprogram.serve.store import Store, found_tasks
     from reprogram.serve.tasks import Tasks
@@ -133,6 +134,8 @@ def serve(plan: Plan, say: Callable[[str], None], begun: "Callable[[Server], Non
             timeout_keep_alive=30,
         )
         server = Server(config, service.drain)
+        library = logging.getLogger("uvicorn.error")
+        library.handlers, library.propagate = [ToJournal(journal)], False
         address = f"http://{f'[{plan.host}]' if ':' in plan.host else plan.host}:{listening.getsockname()[1]}"
         journal.tell("started", address=address, tasks=len(tasks), models=len(tasks.backbones), token=service.guarded)
         if not local and not service.guarded:

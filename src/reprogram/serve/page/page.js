@@ -75,20 +75,19 @@ function tellTask() {
 
 function chart(evidence) {
   // bars of weight × logit around a line at 0: to the right for the label, to the left against it
-  const width = 320, row = 34, left = 8, right = 312;
+  const width = 320, row = 34, left = 0, right = 320;
   const most = Math.max(...evidence.map((one) => Math.abs(one.contribution)), 1e-9);
   const negative = evidence.some((one) => one.contribution < 0), positive = evidence.some((one) => one.contribution >= 0);
-  const zero = negative ? (positive ? (left + right) / 2 : right - 44) : left;
+  const zero = negative ? (positive ? (left + right) / 2 : right - 44) : left + 0.5;
   const room = Math.min(negative ? zero - left : Infinity, positive ? right - zero : Infinity) - 44;
   const height = evidence.length * row + 4;
   const told = evidence.map((one) => `${one.source} ${one.contribution.toFixed(2)}`).join("; ");
   const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": `Evidence: ${told}` });
-  svg.append(drawn("line", { x1: zero, x2: zero, y1: 2, y2: height - 2, class: "axis" }));
   evidence.forEach((one, index) => {
     const y = index * row + 4, length = Math.max(2, room * Math.abs(one.contribution) / most), speaks = one.contribution >= 0;
     const name = drawn("text", { x: left, y: y + 10 }, brief(one.source, 46));
     name.append(drawn("title", {}, `${one.source}: weight ${one.weight.toFixed(3)}, logit ${one.logit.toFixed(2)}`));
-    svg.append(name, drawn("rect", {
+    svg.append(name, drawn("line", { x1: zero, x2: zero, y1: y + 13, y2: y + 26, class: "axis" }), drawn("rect", {
       x: speaks ? zero : zero - length, y: y + 15, width: length, height: 9, rx: 2, class: speaks ? "for" : "against",
     }), drawn("text", {
       x: speaks ? zero + length + 5 : zero - length - 5, y: y + 23, "text-anchor": speaks ? "start" : "end", class: "value",
