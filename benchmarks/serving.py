@@ -3,9 +3,9 @@
     python benchmarks/serving.py [--seconds 10] [--rounds 3] [--tasks 1000] [--out docs/results/serving.md]
 
 Each round has one stretch of `--seconds` of each: offline `predict`, the service asked for one task, for all of them, for
-three with programs, and a plain FastAPI application around the same model. Server, clients and offline work are processes of
-their own on this machine (loopback only), which share its processors; stretches alternate, so that what else the machine does
-meets them alike.
+three with programs, and a plain FastAPI application around the same model. Server, clients and offline work are processes
+of their own on this machine (loopback only), which share its processors; stretches alternate, so that what else the
+machine does meets them alike.
 """
 
 import argparse
@@ -119,15 +119,14 @@ async def one_client(port, paths, bodies, until, latencies, failures, seed):
         while time.perf_counter() < until:
             body = choose.choice(bodies)
             head = (
-                f"POST {choose.choice(paths)} HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=edge"
-                f"\r\nContent-Length: {len(body)}\r\n\r\n"
+                f"POST {choose.choice(paths)} HTTP/1.1\r\nHost: localhost\r\n"
+                f"Content-Type: multipart/form-data; boundary=edge\r\nContent-Length: {len(body)}\r\n\r\n"
             )
             began = time.perf_counter()
             writer.write(head.encode() + body)
             answer = await reader.readuntil(b"\r\n\r\n")
-            length = next(
-                int(line.split(b":")[1]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-len")
-            )
+            lines = answer.lower().split(b"\r\n")
+            length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
             await reader.readexactly(length)
             latencies.append(time.perf_counter() - began)
             if b" 200 " not in answer[:20]:
@@ -178,6 +177,8 @@ def packed(folder):
 
 
 class Worker:
+    """A process that does something whenever it is asked to."""
+
     def __init__(self, target, *arguments):
         self.ours, theirs = multiprocessing.Pipe()
         self.process = multiprocessing.get_context("spawn").Process(target=target, args=(theirs, *arguments), daemon=True)
@@ -185,10 +186,12 @@ class Worker:
         assert self.ours.recv() == "ready"
 
     def __call__(self, asked):
+        """Its answer."""
         self.ours.send(asked)
         return self.ours.recv()
 
     def end(self):
+        """Ask no more."""
         self.ours.send(None)
         self.process.join(30)
 
@@ -306,19 +309,23 @@ def page(found, options):
     )
     command = f"python benchmarks/serving.py --seconds {options.seconds:g} --rounds {options.rounds} --tasks {options.tasks}"
     threads = os.environ.get("OMP_NUM_THREADS", "as torch likes")
+    quickly = f"{median(live):.0f} ms; {live[-1]:.0f} ms"
     lines = [
         "# Serving a thousand tasks",
         "",
-        f"`{command}` on {platform.machine()}, {os.cpu_count()} processors, torch {torch.__version__}, OMP_NUM_THREADS {threads}, "
-        f"load average {os.getloadavg()[0]:.1f} at the end. {MODEL} at 224 px, tasks of {len(CLASSES)} classes by blm+, {CLIENTS} clients",
-        "that each wait for their answer, JPEG files of 320 x 240. Clients, servers and offline work share the processors. Stretches",
-        f"alternate, {options.rounds} of {options.seconds:g} s each; rates are medians, ratios the median of those within a round.",
+        f"`{command}` on {platform.machine()}, {os.cpu_count()} processors, torch {torch.__version__},",
+        f"OMP_NUM_THREADS {threads},",
+        f"load average {os.getloadavg()[0]:.1f} at the end. {MODEL} at 224 px, tasks of",
+        f"{len(CLASSES)} classes by blm+, {CLIENTS} clients that each wait for their answer, JPEG files",
+        "of 320 x 240. Clients, servers and",
+        f"offline work share the processors. Stretches alternate, {options.rounds} of {options.seconds:g} s each; rates are",
+        "medians, ratios the median of those within a round.",
         "",
         "| what | wanted | found |",
         "|---|---|---|",
         f"| memory of {options.tasks:,} tasks over that of one (PSS, all asked) | < 100 MB | {grown:.0f} MB |",
         f"| throughput, all tasks / one task | ≥ 0.9 | {shared:.2f} |",
-        f"| a new task is live (PUT until its answer, median of {len(live)}; the slowest) | < 50 ms | {median(live):.0f} ms; {live[-1]:.0f} ms |",
+        f"| a new task is live (PUT until its answer, median of {len(live)}; the slowest) | < 50 ms | {quickly} |",
         f"| throughput, {CLIENTS} clients / offline `predict` | ≥ 0.8 | {against:.2f} |",
         f"| throughput, {CLIENTS} clients / plain FastAPI | | {plainly:.2f} |",
         f"| answers other than 200 | 0 | {found['failures']} |",

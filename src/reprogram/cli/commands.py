@@ -275,7 +275,9 @@ class ServeCommand(Settings):
     max_upload: int = Field(32, ge=1, le=2**20, description="MiB that a request may have.")
     max_pixels: int = Field(2**26, ge=1, le=2**27, description="Pixels that an image may have.")
     max_images: int = Field(64, ge=1, le=2**20, description="Images that a request may have.")
-    max_batch: int = Field(32, ge=1, le=2**20, description="Images that go through the model at once.")
+    max_batch: int | None = Field(
+        None, ge=1, le=2**20, description="Images that go through the model at once; by default 4 on a CPU, else 32."
+    )
     queue: int = Field(512, ge=1, le=2**31, description="Images that may wait for the model.")
     task_memory: int = Field(
         1024, ge=1, le=2**30, description="MiB for tasks in memory; those unused longest wait on the disk."

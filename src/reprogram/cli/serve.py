@@ -4,6 +4,7 @@ from pathlib import Path
 
 from reprogram.cli.commands import ServeCommand
 from reprogram.cli.text import show
+from reprogram.devices import choose_device
 from reprogram.serve.launch import Plan, read_token
 from reprogram.serve.launch import serve as run
 from reprogram.serve.limits import Limits
@@ -15,7 +16,7 @@ def serve(command: ServeCommand) -> None:
         upload=command.max_upload * 2**20,
         pixels=command.max_pixels,
         images=command.max_images,
-        batch=command.max_batch,
+        batch=command.max_batch or (4 if choose_device(command.device).type == "cpu" else 32),
         queue=command.queue,
     )
     plan = Plan(

@@ -1,6 +1,8 @@
-"""One thread runs the model. What waits for it, from all clients and tasks, goes through together where the way is the same.
+"""What waits for the model, from all clients and tasks, goes through it together where the way is the same.
 
-Nothing waits for a batch to fill: while the model works on one, the next one gathers.
+Nothing waits for a batch to fill: while the model works on one, the next one gathers. On a CPU each processor works on a
+small batch of its own, which takes less time than sharing a large one (docs/results/serving.md); elsewhere one thread runs
+the model.
 """
 
 import threading
@@ -27,11 +29,12 @@ _WORTH_PREPARING = 64  # images that a way has taken: from then on it is prepare
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of some predictions."""
+    """Rows of some predictions, and the number of the first of these images in its request."""
 
     said: Predictions
     start: int
     stop: int
+    place: int
 
 
 @dataclass
@@ -43,7 +46,7 @@ class Job:
         images: (3, S, S) each.
         evidence: how many source labels to name.
         asked: what else; see `reprogram.mappings.asked.Asked`.
-        parts: what was said, in the order of the images.
+        parts: what was said; in the order of the images when all of it is.
         error: why there is no answer.
     """
 
@@ -63,33 +66,38 @@ class Job:
 
 
 class Batcher:
-    """The queue of images, and the thread that works on it.
+    """The queue of images, and the threads that work on it.
 
     Args:
         limits: how many images wait and go together.
-        finish: called from that thread with jobs that are done; it must not wait.
+        threads: how many; each of several computes by itself.
+        finish: called from one of them with jobs that are done; it must not wait.
         metrics: where it is counted.
         journal: where it is told.
     """
 
-    def __init__(self, limits: Limits, finish: Callable[[list[Job]], None], metrics: Metrics, journal: Journal) -> None:
+    def __init__(
+        self, limits: Limits, threads: int, finish: Callable[[list[Job]], None], metrics: Metrics, journal: Journal
+    ) -> None:
         self.limits, self.finish, self.metrics, self.journal = limits, finish, metrics, journal
         self._lines: dict[Way, deque[Job]] = {}  # in the order in which their first jobs came
         self._waiting, self._ending = 0, False
         self._used: WeakKeyDictionary[Way, int] = WeakKeyDictionary()  # images of those that are not prepared
         self._condition = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+        self._threads = [threading.Thread(target=self._work, name=f"model {n}", daemon=True) for n in range(threads)]
 
     def start(self) -> None:
         """Begin to work."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Finish what was taken, and end."""
         with self._condition:
             self._ending = True
             self._condition.notify_all()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     @property
     def waiting(self) -> int:
@@ -109,10 +117,12 @@ class Batcher:
             self.check_room(len(job.images))
             self._waiting += len(job.images)
             self._lines.setdefault(job.task.way, deque()).append(job)
-            self._condition.notify_all()
+            self._condition.notify(len(job.images))
         self.metrics.waiting.set(self._waiting)
 
     def _work(self) -> None:
+        if len(self._threads) > 1:
+            torch.set_num_threads(1)  # of this thread: the others have the other processors
         while True:
             with self._condition:
                 while not self._lines and not self._ending:
@@ -168,18 +178,22 @@ class Batcher:
         self.metrics.images.inc(count)
         self.metrics.batches.observe(count)
         self.metrics.waiting.set(self._waiting)
-        if way.accelerated is None:
-            self._used[way] = self._used.get(way, 0) + count
-        for job, start, stop in taken:
-            job.answered += stop - start
-        self.finish([job for job, _, _ in taken if job.error is not None or job.answered == len(job.images)])
+        with self._condition:
+            if way.accelerated is None:
+                self._used[way] = self._used.get(way, 0) + count
+            for job, start, stop in taken:
+                job.answered += stop - start
+            done = [job for job, _, _ in taken if job.error is not None or job.answered == len(job.images)]
+        for job in done:
+            job.parts.sort(key=lambda part: part.place)
+        self.finish(done)
 
     def _map(self, taken: list[tuple[Job, int, int]], logits: Tensor) -> None:
         """ω of each task on its rows; requests that ask the same of the same task have one product."""
-        groups: dict[Hashable, list[tuple[Job, int, int]]] = {}
+        groups: dict[Hashable, list[tuple[Job, int, int, int]]] = {}
         row = 0
         for job, start, stop in taken:
-            groups.setdefault(job.group, []).append((job, row, row + stop - start))
+            groups.setdefault(job.group, []).append((job, row, row + stop - start, start))
             row += stop - start
         for members in groups.values():
             try:
@@ -192,15 +206,15 @@ class Batcher:
                         member[0].error = error
 
     @staticmethod
-    def _say(members: list[tuple[Job, int, int]], logits: Tensor) -> None:
+    def _say(members: list[tuple[Job, int, int, int]], logits: Tensor) -> None:
         job = members[0][0]
         whole = len(members) == 1 and members[0][2] - members[0][1] == len(logits)
-        rows = logits if whole else torch.cat([logits[start:stop] for _, start, stop in members])
+        rows = logits if whole else torch.cat([logits[start:stop] for _, start, stop, _ in members])
         said = job.task.mapping.predict(rows, evidence=job.evidence, **job.asked)
-        place = 0
-        for member, start, stop in members:
-            member.parts.append(Part(said, place, place + stop - start))
-            place += stop - start
+        row = 0
+        for member, start, stop, place in members:
+            member.parts.append(Part(said, row, row + stop - start, place))
+            row += stop - start
 
     def _to_prepare(self) -> Way | None:
         """A way that is used often and not prepared yet; those that left memory are not kept alive for it."""

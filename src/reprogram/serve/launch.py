@@ -15,6 +15,7 @@ from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError, extra_missing
 from reprogram.files.foreign import opened_text
 from reprogram.serve.limits import Limits
+from reprogram.threads import granted_cpus
 
 if TYPE_CHECKING:
     from reprogram.serve.server import Server
@@ -117,7 +118,17 @@ def serve(plan: Plan, say: Callable[[str], None], begun: "Callable[[Server], Non
         store.begin(found)
         if not tasks.backbones:
             raise ReprogramError(f"{str(plan.paths[0])!r} holds no run and no artefact, so there is no model; give one")
-        service = Service(tasks, store, plan.limits, metrics, journal, token=plan.token, uploads=plan.uploads, local=local)
+        service = Service(
+            tasks,
+            store,
+            plan.limits,
+            metrics,
+            journal,
+            token=plan.token,
+            uploads=plan.uploads,
+            local=local,
+            threads=granted_cpus() if tasks.device.type == "cpu" else 1,
+        )
         if plan.prepare:
             for way in {task.way for task in tasks.resident}:
                 journal.tell("prepared", way=way.key[:12], program=way.program.name, chosen=way.prepare())

@@ -31,7 +31,7 @@ class Limits:
     upload: int = 32 * 2**20
     pixels: int = 2**26
     images: int = 64
-    batch: int = 32
+    batch: int = 4
     queue: int = 512
     seconds: float = 30.0
     draining_seconds: float = 3.0

@@ -38,6 +38,7 @@ class Service:
         token: what clients have to show; None for nothing.
         uploads: whether clients may add and remove tasks.
         local: whether only this machine can reach it.
+        threads: how many run the model.
     """
 
     def __init__(
@@ -51,12 +52,13 @@ class Service:
         token: str | None = None,
         uploads: bool = False,
         local: bool = True,
+        threads: int = 1,
     ) -> None:
         self.tasks, self.store, self.limits, self.metrics, self.journal = tasks, store, limits, metrics, journal
         self.uploads, self.local, self._token = uploads, local, token
         self.ready = self.draining = False
         self.room = Room(limits.held)
-        self.batcher = Batcher(limits, self._finished, metrics, journal)
+        self.batcher = Batcher(limits, threads, self._finished, metrics, journal)
         self._pool = ThreadPoolExecutor(_DECODERS, thread_name_prefix="decode")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._futures: dict[int, asyncio.Future[Job]] = {}

@@ -15,7 +15,7 @@ from reprogram.files.foreign import listed
 from reprogram.mappings.artefact import FILES, artefact_folder, check_free
 from reprogram.serve.journal import Journal
 from reprogram.serve.limits import Refusal
-from reprogram.serve.tasks import Stamp, Tasks, stamp_of, unknown_task
+from reprogram.serve.tasks import Read, Stamp, Tasks, stamp_of, unknown_task
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TICK = 1.0  # seconds between two looks at a folder
@@ -167,14 +167,15 @@ class Store:
                     if file in files:
                         _write(fresh / file, files[file])
                 try:
-                    self.tasks.check(name, fresh)
+                    read.append(self.tasks.read(name, fresh))
                 except ReprogramError as error:
                     raise Refusal(422, str(error).replace(str(fresh), name)) from None
 
+            read: list[Read] = []
             new = name not in self.tasks.entries
             try:
                 write_folder(path, fill, lambda: check_free(path))
-                self.tasks.add(name, path, uploaded=True)
+                self.tasks.admit(read[0], path, uploaded=True)
             except ReprogramError as error:
                 raise Refusal(422, str(error).replace(str(path), name)) from None
             except OSError as error:

@@ -105,6 +105,15 @@ class Entry:
     facts: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Read:
+    """What was read of an artefact."""
+
+    task: Task
+    content: dict[str, Any]
+    stamp: Stamp
+
+
 class Tasks:
     """All tasks, by name.
 
@@ -145,20 +154,26 @@ class Tasks:
         Raises:
             ReprogramError: the artefact is damaged, or belongs to another model.
         """
+        path = artefact_folder(folder)
+        stamp = stamp_of(path)
         with self._lock:
-            path = artefact_folder(folder)
-            stamp = stamp_of(path)
-            task, content = self._load(name, path, whole=False, new_model=new_model)
-            entry = Entry(name, folder, stamp, uploaded, _facts(name, task, content))
-            self._forget(name)
-            self.entries[name] = entry
+            read = self._load(name, path, whole=False, new_model=new_model)
+            return self.admit(Read(*read, stamp), folder, uploaded=uploaded)
+
+    def read(self, name: str, path: Path) -> "Read":
+        """An artefact folder that could be served under this name from now on; or an error."""
+        with self._lock:
+            return Read(*self._load(name, path, whole=False), stamp_of(path))
+
+    def admit(self, read: "Read", folder: Path, *, uploaded: bool) -> Entry:
+        """Serve what was read, which lies in this folder by now."""
+        task = read.task
+        with self._lock:
+            entry = Entry(task.name, folder, read.stamp, uploaded, _facts(task.name, task, read.content))
+            self._forget(task.name)
+            self.entries[task.name] = entry
             self._keep(task)
             return entry
-
-    def check(self, name: str, path: Path) -> None:
-        """Raise unless an artefact folder could be served under this name."""
-        with self._lock:
-            self._load(name, path, whole=True)
 
     def remove(self, name: str) -> None:
         """Serve a task no longer."""
