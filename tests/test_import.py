@@ -28,6 +28,11 @@ HEAVY = (
     "onnxscript",
     "pyarrow",
     "lmdb",
+    "fastapi",
+    "uvicorn",
+    "starlette",
+    "prometheus_client",
+    "python_multipart",
 )
 ORDER = (
     (
@@ -63,6 +68,7 @@ ORDER = (
     ("report",),
     ("predict",),
     ("export",),
+    ("serve",),
     ("cli",),
     ("__main__",),
 )

@@ -192,7 +192,6 @@ class Reprogrammed(nn.Module):
         program = stored_program(content, tensors, path)
         source = content["frozen"]
         spec = {name: value for name, value in source.items() if name not in ("fingerprint", "normalisation")}
-        expected = str(source.get("fingerprint"))
         own = frozen is not None
         if frozen is None:
             if not spec.get("name"):
@@ -201,17 +200,45 @@ class Reprogrammed(nn.Module):
                     "load it from Python with Reprogrammed.load(folder, frozen=Frozen(module, ...))"
                 )
             frozen = load_frozen(**(spec if weights is None else {**spec, "weights": weights}))
-        if frozen.fingerprint != expected:
+        return cls.restored(content, tensors, path, frozen, check_labels=own)
+
+    @classmethod
+    def restored(
+        cls,
+        content: dict[str, Any],
+        tensors: dict[str, Tensor],
+        path: Path,
+        frozen: Frozen,
+        *,
+        fingerprint: str | None = None,
+        check_labels: bool = True,
+    ) -> "Reprogrammed":
+        """What the parts of an artefact (see `read_artefact`) describe, over a source model that is there already.
+
+        Args:
+            content: of the JSON file.
+            tensors: of the other one.
+            path: what errors call it.
+            frozen: the source model.
+            fingerprint: that of the source model, where the caller has it: it is a digest of all weights.
+            check_labels: whether the model's labels have to be those of the artefact, in their order.
+        """
+        if "frozen" not in content or "program" not in content:
+            raise ReprogramError(f"{str(path)!r} is a mapping without a model; load it with reprogram.Mapping.load")
+        check_schema(content, f"artefact {str(path)!r}", _Parts, AGAIN)
+        source = content["frozen"]
+        expected, found = str(source.get("fingerprint")), fingerprint or frozen.fingerprint
+        if found != expected:
             raise ReprogramError(
                 f"artefact {str(path)!r} was made with a source model of fingerprint {expected[:12]}, but {frozen.name} has "
-                f"{frozen.fingerprint[:12]}; give the weights that it was made with"
+                f"{found[:12]}; give the weights that it was made with"
             )
         if source.get("normalisation") != _normalisation(frozen):
             raise ReprogramError(
                 f"artefact {str(path)!r} was made with images normalised by {source.get('normalisation')}, but "
                 f"{frozen.name} has {_normalisation(frozen)}; give mean and std as they were"
             )
-        if own and list(frozen.labels) != list(content["source_labels"]):
+        if check_labels and list(frozen.labels) != list(content["source_labels"]):
             raise ReprogramError(
                 f"artefact {str(path)!r} was made for the source labels {_first(content['source_labels'])}, but "
                 f"{frozen.name} has {_first(frozen.labels)}; give them in the order that they had"

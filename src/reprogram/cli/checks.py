@@ -18,6 +18,7 @@ from reprogram.cli.commands import (
     MapPredictCommand,
     PredictCommand,
     ReportCommand,
+    ServeCommand,
     UpdateCommand,
 )
 from reprogram.data.group_patterns import GroupPattern
@@ -223,6 +224,19 @@ def _check_output(command: PredictCommand) -> None:
     if command.format is None:
         form_of(out)
     refuse_output(out, resume=command.resume, replace=command.replace)
+
+
+
+
+def check_serve(command: ServeCommand) -> ServeCommand:
+    """There is something to serve, and the token is a file."""
+    if not command.runs:
+        raise ReprogramError("no run was given to serve; write reprogram serve RUN [RUN ...], or a folder of runs")
+    for run in command.runs:
+        check_folder(run)
+    if command.token is not None and not is_file(path := expanded(command.token, "--token")):
+        raise ReprogramError(f"--token {shown(command.token)} {_no_file(path)}")
+    return command
 
 
 def check_update(command: UpdateCommand) -> UpdateCommand:

@@ -330,6 +330,32 @@ class AuditCommand(Settings):
     device: str = Field("auto", description=_DEVICE)
 
 
+class ServeCommand(Settings):
+    """Answer over HTTP: many tasks on one frozen model, with a page at `/`; ends on SIGTERM, after the last answer."""
+
+    runs: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|FOLDER")] = Field(
+        description="Run folders or artefact folders, each a task of that name; and at most one folder of them."
+    )
+    host: str = Field("127.0.0.1", description="Address to listen at; 0.0.0.0 lets other machines in.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen at; 0 takes any that is free.")
+    token: str | None = Field(
+        None, description="File whose first line clients have to show as bearer token; else REPROGRAM_TOKEN, else none."
+    )
+    allow_upload: bool = Field(False, description="Let clients add, replace and remove tasks with PUT and DELETE.")
+    watch: bool = Field(True, description="Follow what comes and goes in the folder of tasks.")
+    max_upload: int = Field(32, ge=1, le=2**20, description="MiB that a request may have.")
+    max_pixels: int = Field(2**26, ge=1, le=2**27, description="Pixels that an image may have.")
+    max_images: int = Field(64, ge=1, le=2**20, description="Images that a request may have.")
+    max_batch: int | None = Field(
+        None, ge=1, le=2**20, description="Images that go through the model at once; by default 4 on a CPU, else 32."
+    )
+    queue: int = Field(512, ge=1, le=2**31, description="Images that may wait for the model.")
+    task_memory: int = Field(
+        1024, ge=1, le=2**30, description="MiB for tasks in memory; those unused longest wait on the disk."
+    )
+    device: str = Field("auto", description=_DEVICE)
+
+
 class ModelsCommand(Settings):
     """List the frozen models that can be loaded; `models show NAME` describes one."""
 

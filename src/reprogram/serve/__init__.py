@@ -1,0 +1,1 @@
+"""An HTTP service: many tasks over one frozen model in memory; `reprogram serve` starts it."""
