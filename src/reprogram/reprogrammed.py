@@ -189,7 +189,7 @@ class Reprogrammed(nn.Module):
         content, tensors = read_artefact(path)
         if "frozen" not in content or "program" not in content:
             raise ReprogramError(f"{str(path)!r} is a mapping without a model; load it with reprogram.Mapping.load")
-        program = stored_program(content, tensors, path)
+        check_schema(content, f"artefact {str(path)!r}", _Parts, AGAIN)  # before a model is loaded because it says so
         source = content["frozen"]
         spec = {name: value for name, value in source.items() if name not in ("fingerprint", "normalisation")}
         own = frozen is not None
@@ -245,7 +245,7 @@ class Reprogrammed(nn.Module):
             )
         # the model's own labels: for a model of texts they know more than their spelling
         mapping = described_mapping({**content, "source_labels": frozen.labels}, frozen.span)
-        model = cls(program, frozen, mapping)
+        model = cls(stored_program(content, tensors, path), frozen, mapping)
         model.load_state_dict(fitting(without_certainty(tensors), model.state_dict(), f"artefact {str(path)!r}"))
         read_certainty(content, tensors, mapping, path)
         return model

@@ -10,8 +10,8 @@ from reprogram.cli.arguments import read, spell
 from reprogram.cli.commands import (
     AuditCommand,
     EvaluateCommand,
-    FigureCommand,
     ExportCommand,
+    FigureCommand,
     ForecastCommand,
     LogitsCommand,
     MapCommand,
@@ -27,8 +27,8 @@ from reprogram.errors import ReprogramError, shown, unknown
 from reprogram.figures.registry import FIGURES, FigureKind, check_count, check_suffix, find_figure
 from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.files.foreign import expanded, is_file, is_folder
-from reprogram.files.tables import form_of
 from reprogram.files.listings import EXPORTED
+from reprogram.files.tables import form_of
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.settings import PRIORS
 from reprogram.predict.output import refuse_output
@@ -224,8 +224,6 @@ def _check_output(command: PredictCommand) -> None:
     if command.format is None:
         form_of(out)
     refuse_output(out, resume=command.resume, replace=command.replace)
-
-
 
 
 def check_serve(command: ServeCommand) -> ServeCommand:

@@ -224,6 +224,8 @@ class FigureCommand(Settings):
     out: str | None = Field(None, description="File to write, which ends with .png, .svg, .pdf or .csv.")
     dark: bool = Field(False, description="Colours for a dark ground.")
     classes: list[str] = Field([], description="Classes to show, in the figure `labels`; by default 20, evenly spread.")
+
+
 class ExportCommand(Settings):
     """Write a run's model as files that need no reprogram: ONNX, an adapter on a common backbone, or a torch program."""
 

@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from reprogram.cli.commands import EvaluateCommand, PredictCommand
+from reprogram.cli.commands import EvaluateCommand
 from reprogram.cli.outside import files_matter
 from reprogram.cli.text import percent, show, show_table
-from reprogram.cli.commands import EvaluateCommand
-from reprogram.cli.text import percent, show_table
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
 from reprogram.data.folders import load_labelled

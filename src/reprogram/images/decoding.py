@@ -94,6 +94,7 @@ def read_pixels(
     name: str | None = None,
     *,
     large: bool = True,
+    most_pixels: int = MAX_PIXELS,
 ) -> Pixels:
     """Decode one file as RGB uint8 (3, H, W), upright, and `size` × `size` where a size is given.
 
@@ -103,9 +104,11 @@ def read_pixels(
         interpolation: how it is resized.
         name: what an error calls the image; by default its path.
         large: whether an image that takes much memory is decoded, too.
+        most_pixels: how many it may have, told before anything is decoded.
 
     Raises:
         LargeImageError: it takes much memory, and that was not to be.
+        TooManyPixels: it has more than `most_pixels`.
         ReprogramError: it cannot be decoded.
     """
     name = name or str(source)
@@ -115,7 +118,7 @@ def read_pixels(
                 raise IsADirectoryError
             raise OSError("it is no plain file")  # a pipe or a device, which may never end
         with Image.open(source, formats=_FORMATS) as opened:
-            _check_size(opened)
+            _check_size(opened, most_pixels)
             is_large = opened.width * opened.height > LARGE
             if is_large and not large:
                 raise LargeImageError(f"image {name!r} is large; decode it when no other one is")
@@ -124,8 +127,8 @@ def read_pixels(
     except LargeImageError:
         raise
     except (_TooLargeError, Image.DecompressionBombError) as error:
-        raise ReprogramError(
-            f"image {name!r} is too large to decode ({first_line(error)}; {MAX_PIXELS:,} pixels and sides of {MAX_SIDE:,} "
+        raise TooManyPixels(
+            f"image {name!r} is too large to decode ({first_line(error)}; {most_pixels:,} pixels and sides of {MAX_SIDE:,} "
             "are the most); make it smaller, or take it out of the data"
         ) from None
     except FileNotFoundError:
@@ -138,19 +141,28 @@ def read_pixels(
         ) from None
 
 
+class TooManyPixels(ReprogramError):  # noqa: N818  # it is told apart from its kin, not from a success
+    """An image that claims more pixels than are decoded."""
+
+
 class _TooLargeError(Exception):
     """An image, or a tile of it, claims more pixels than are decoded here."""
 
 
-def _check_size(opened: Image.Image) -> None:
+def _check_size(opened: Image.Image, most: int) -> None:
     """Refuse by what the header says, before anything is decoded."""
     tiles = getattr(opened, "tag_v2", {})
     tile = tuple(tiles.get(side, 0) for side in _TILE_SIDES)
     for width, height in (opened.size, tile):
         if not (isinstance(width, int) and isinstance(height, int)):
             raise ValueError("its tiles have no size")
-        if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+        if width * height > most or max(width, height) > MAX_SIDE:
             raise _TooLargeError(f"{width:,} x {height:,} pixels")
+
+
+def looks_like_an_image(start: bytes) -> bool:
+    """Whether bytes begin like those of a kind of image that can be read here."""
+    return any(start.startswith(beginnings, offset) for offset, beginnings, _ in (_KINDS[kind] for kind in _FORMATS))
 
 
 def begins_like_an_image(path: Path) -> bool:
@@ -162,7 +174,7 @@ def begins_like_an_image(path: Path) -> bool:
             start = file.read(16)
     except OSError:
         return False
-    return any(start.startswith(beginnings, offset) for offset, beginnings, _ in (_KINDS[kind] for kind in _FORMATS))
+    return looks_like_an_image(start)
 
 
 def pixels_of(picture: Image.Image, size: int | None = None, interpolation: Interpolation = "bilinear") -> Pixels:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reprogram.errors import ReprogramError
-from reprogram.images.decoding import CROP, pixels_of, placement, read_pixels, worth_resizing
+from reprogram.images.decoding import CROP, MAX_PIXELS, pixels_of, placement, read_pixels, worth_resizing
 from reprogram.images.decoding import Interpolation as Interpolation
 
 ChannelValues = Sequence[float] | Tensor
@@ -108,66 +108,7 @@ def read_image(
         TooManyPixels: it has more than that.
         ReprogramError: it cannot be decoded.
     """
-    return torch.from_numpy(read_pixels(source, size, interpolation, name))
-    name = name or str(source)
-    try:
-        if isinstance(source, (str, Path)) and not Path(source).is_file() and Path(source).exists():
-            if Path(source).is_dir():
-                raise IsADirectoryError
-            raise OSError("it is no plain file")  # a pipe or a device, which may never end
-        with Image.open(source, formats=_FORMATS) as opened:
-            _check_size(opened, most_pixels)
-            with _ONE_AT_A_TIME if opened.width * opened.height > _LARGE else nullcontext():
-                return pil_to_tensor(opened, size, interpolation)
-    except (_TooLargeError, Image.DecompressionBombError) as error:
-        raise TooManyPixels(
-            f"image {name!r} is too large to decode ({first_line(error)}; {most_pixels:,} pixels and sides of {MAX_SIDE:,} "
-            "are the most); make it smaller, or take it out of the data"
-        ) from None
-    except FileNotFoundError:
-        raise ReprogramError(f"image {name!r} does not exist; check the path") from None
-    except IsADirectoryError:
-        raise ReprogramError(f"image {name!r} is a folder, but an image file is expected; name the files in it") from None
-    except Exception as error:  # decoders raise whatever a damaged file leads them into
-        raise ReprogramError(
-            f"image {name!r} cannot be decoded ({first_line(error)}); replace it or take it out of the data"
-        ) from None
-
-
-class TooManyPixels(ReprogramError):  # noqa: N818  # it is told apart from its kin, not from a success
-    """An image that claims more pixels than are decoded."""
-
-
-class _TooLargeError(Exception):
-    """An image, or a tile of it, claims more pixels than are decoded here."""
-
-
-def _check_size(opened: Image.Image, most: int) -> None:
-    """Refuse by what the header says, before anything is decoded."""
-    tiles = getattr(opened, "tag_v2", {})
-    tile = tuple(tiles.get(side, 0) for side in _TILE_SIDES)
-    for width, height in (opened.size, tile):
-        if not (isinstance(width, int) and isinstance(height, int)):
-            raise ValueError("its tiles have no size")
-        if width * height > most or max(width, height) > MAX_SIDE:
-            raise _TooLargeError(f"{width:,} x {height:,} pixels")
-
-
-def looks_like_an_image(start: bytes) -> bool:
-    """Whether bytes begin like those of a kind of image that can be read here."""
-    return any(start.startswith(beginnings, offset) for offset, beginnings, _ in (_KINDS[kind] for kind in _FORMATS))
-
-
-def begins_like_an_image(path: Path) -> bool:
-    """Whether the first bytes of a file are those of a kind of image that can be read here."""
-    try:
-        if not path.is_file():  # a pipe would keep us waiting
-            return False
-        with path.open("rb") as file:
-            start = file.read(16)
-    except OSError:
-        return False
-    return looks_like_an_image(start)
+    return torch.from_numpy(read_pixels(source, size, interpolation, name, most_pixels=most_pixels))
 
 
 def pil_to_tensor(picture: Image.Image, size: int | None = None, interpolation: Interpolation = "bilinear") -> Tensor:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from reprogram.errors import ReprogramError
 from reprogram.images.batches import batches_of
-from reprogram.images.pictures import TooManyPixels, looks_like_an_image, read_image
+from reprogram.images.decoding import TooManyPixels, looks_like_an_image
+from reprogram.images.pictures import read_image
 from reprogram.serve.limits import Limits, Refusal
 from reprogram.serve.tasks import Way
 

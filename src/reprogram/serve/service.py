@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from reprogram.errors import ReprogramError
-from reprogram.images.pictures import large_images_allowed
+from reprogram.images.decoding import large_images_allowed
 from reprogram.serve.answers import rows_of
 from reprogram.serve.batching import Batcher, Job
 from reprogram.serve.bodies import Options
