@@ -7,8 +7,9 @@ import pytest
 
 from hostile import special_files
 from reprogram.cli.arguments import parse, spell
-from reprogram.cli.checks import check_fit, check_folder, check_logits, check_map, check_predict, check_run
+from reprogram.cli.checks import check_fit, check_folder, check_logits, check_map
 from reprogram.cli.commands import EvaluateCommand, PredictCommand
+from reprogram.cli.run_checks import check_predict, check_run
 from reprogram.cli.table import COMMANDS
 from reprogram.errors import ReprogramError
 

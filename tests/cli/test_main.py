@@ -14,7 +14,8 @@ from conftest import draw_folder
 from reprogram.cli.table import COMMANDS
 from tiny_onnx import onnx_of_means
 
-WORDS = {"run", "runs", "images", "files", "artefact", "pattern", "name", "path"}  # positional in all commands that have them
+#: Positional in all commands that have them.
+WORDS = {"run", "runs", "images", "files", "artefact", "pattern", "name", "path"}
 
 
 def plain(text):

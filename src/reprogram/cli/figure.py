@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from reprogram.cli.checks import FigurePlan
+from reprogram.cli.run_checks import FigurePlan
 from reprogram.cli.text import pasted, show_table
 from reprogram.figures.drawing import draw_figure, lacking
 from reprogram.figures.registry import FIGURES
