@@ -303,6 +303,7 @@ def check_labels(labels: str | None) -> None:
 
 
 def exists(path: Path) -> bool:
+    """Whether anything stands there, a link that leads nowhere among it."""
     return os.path.lexists(path)
 
 
