@@ -14,7 +14,16 @@ from conftest import draw_folder
 from reprogram.cli.table import COMMANDS
 from tiny_onnx import onnx_of_means
 
-WORDS = {"run", "images", "files", "artefact", "pattern", "name", "path"}  # positional in all commands that have them
+WORDS = {
+    "words",
+    "run",
+    "images",
+    "files",
+    "artefact",
+    "pattern",
+    "name",
+    "path",
+}  # positional in all commands that have them
 
 
 def plain(text):
