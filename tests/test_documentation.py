@@ -24,6 +24,7 @@ NAMESPACES = (
     ".run",
     ".predict",
     ".export",
+    ".figures",
 )
 NAMES = [
     (f"reprogram{space}", name) for space in NAMESPACES for name in importlib.import_module(f"reprogram{space}").__all__

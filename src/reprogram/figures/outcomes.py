@@ -184,7 +184,7 @@ def reliability(record: RunRecord) -> Drawing:
         words = "hatched: the distance of confidence\nand truth; orange: too sure of itself"
         upper.text(0.03, 0.98, words, va="top", fontsize=7.5)
 
-    title = f"Can its probabilities be believed? Mean distance {100 * bins.error:.1f} points"
+    title = f"Can its probabilities be believed? Off by {100 * bins.error:.1f} points"
     return Drawing(title, rows, (4.9, 4.4), paint, panels=True)
 
 
