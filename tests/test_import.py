@@ -57,6 +57,7 @@ ORDER = (
     ("answers",),
     ("audit",),
     ("run",),
+    ("figures",),
     ("report",),
     ("cli",),
     ("__main__",),

@@ -10,6 +10,7 @@ from reprogram.cli.arguments import read, spell
 from reprogram.cli.commands import (
     AuditCommand,
     EvaluateCommand,
+    FigureCommand,
     ForecastCommand,
     LogitsCommand,
     MapCommand,
@@ -21,6 +22,7 @@ from reprogram.cli.commands import (
 from reprogram.data.group_patterns import GroupPattern
 from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, shown, unknown
+from reprogram.figures.registry import FIGURES, FigureKind, check_count, check_suffix, find_figure
 from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.files.foreign import expanded, is_file, is_folder
 from reprogram.mappings.registry import AUTO, MAPPINGS
@@ -124,6 +126,50 @@ def check_predict(command: PredictCommand) -> PredictCommand:
         if not is_file(path):
             raise ReprogramError(f"image {shown(image)} {_no_file(path)}")
     return command
+
+
+@dataclass(frozen=True)
+class FigurePlan:
+    """What `reprogram figure` shall do: list what there is (without a kind), or draw one.
+
+    Attributes:
+        command: what was given.
+        runs: the folders.
+        kind: which figure.
+        out: where it goes.
+    """
+
+    command: FigureCommand
+    runs: list[str]
+    kind: FigureKind | None = None
+    out: Path | None = None
+
+
+def check_figure(command: FigureCommand) -> FigurePlan:
+    """The runs are there, the figure is known, and it can be written as that."""
+    if not command.words:
+        raise ReprogramError("no run was given to draw; write reprogram figure RUN NAME --out FILE")
+    runs, kind = list(command.words), None
+    if len(runs) > 1 and (runs[-1] in FIGURES or not is_folder(expanded(runs[-1], "run"))):
+        kind = find_figure(runs.pop())
+    for run in runs:
+        check_folder(run)
+    if kind is None:
+        if len(runs) > 1 or command.out is not None:
+            raise ReprogramError(
+                f"no figure was named after {shown(runs[-1])}; write one of {', '.join(FIGURES)} after the folders"
+            )
+        return FigurePlan(command, runs)
+    check_count(kind, runs)
+    if command.classes and kind.name != "labels":
+        raise ReprogramError(f"--classes was given, but figure {kind.name!r} shows all of them; it goes with labels")
+    if command.out is None:
+        raise ReprogramError(f"where figure {kind.name!r} shall go was not said; add --out {kind.name}.png")
+    check_suffix(Path(command.out).suffix, f"--out {shown(command.out)}")
+    out = expanded(command.out, "--out")
+    if is_folder(out):
+        raise ReprogramError(f"--out {shown(command.out)} is a folder; name a file")
+    return FigurePlan(command, runs, kind, out)
 
 
 def check_report(command: ReportCommand) -> ReportCommand:

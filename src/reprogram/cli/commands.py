@@ -186,6 +186,17 @@ class VerifyCommand(Settings):
     )
 
 
+class FigureCommand(Settings):
+    """Draw a figure of a run or a mapping, as PNG, SVG or PDF, or write its data as CSV; without a name, list them."""
+
+    words: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME")] = Field(
+        [], description="Run or mapping folder, for a comparison several, then the name of the figure."
+    )
+    out: str | None = Field(None, description="File to write, which ends with .png, .svg, .pdf or .csv.")
+    dark: bool = Field(False, description="Colours for a dark ground.")
+    classes: list[str] = Field([], description="Classes to show, in the figure `labels`; by default 20, evenly spread.")
+
+
 class LogitsCommand(Settings):
     """Write a frozen model's answers to labelled images as shards for `reprogram map`; resumable."""
 

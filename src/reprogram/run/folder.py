@@ -163,7 +163,7 @@ class FolderBook(Book):
 
     def __init__(self, folder: Path, given: dict[str, Any]) -> None:
         self.folder, self.given = folder, given
-        self.checkpoint = folder / "checkpoint" / "state.safetensors"
+        self.checkpoint: Path = folder / "checkpoint" / "state.safetensors"
 
     @override
     def write_config(self, config: FitConfig) -> None:

@@ -138,7 +138,7 @@ def _of_run(folder: Path) -> Iterator[Checked]:
     if (folder / SEEN).exists():
         yield _check(folder / SEEN, "list of images", read_seen, folder / SEEN)
     if (folder / HISTORY).exists():
-        yield _check(folder / HISTORY, "program over epochs", read_history, folder / HISTORY)
+        yield _check(folder / HISTORY, "program history", read_history, folder / HISTORY)
     checkpoint = folder / "checkpoint" / "state.safetensors"
     if checkpoint.exists():
         yield _check(checkpoint, "checkpoint", read_checkpoint, checkpoint)
@@ -267,7 +267,7 @@ def _of_file(path: Path) -> Iterator[Checked]:
     elif path.name in FILES[:2]:
         yield from _of_artefact(path.parent)
     elif path.name == HISTORY:
-        yield _check(path, "program over epochs", read_history, path)
+        yield _check(path, "program history", read_history, path)
     elif path.suffix == ".safetensors":
         is_state = path.parent.name == "checkpoint"
         yield _check(path, "tensors", read_checkpoint if is_state else _tensors, path)
