@@ -11,7 +11,19 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TEXT = "\n".join(page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
-NAMESPACES = ("", ".mappings", ".programs", ".sources", ".statistics", ".data", ".training", ".answers", ".audit", ".run")
+NAMESPACES = (
+    "",
+    ".mappings",
+    ".programs",
+    ".sources",
+    ".statistics",
+    ".data",
+    ".training",
+    ".answers",
+    ".audit",
+    ".run",
+    ".report",
+)
 NAMES = [
     (f"reprogram{space}", name) for space in NAMESPACES for name in importlib.import_module(f"reprogram{space}").__all__
 ]

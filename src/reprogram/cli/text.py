@@ -23,7 +23,7 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, number
     right = set(numbers)
     for heading in headings:
         lines = "\n".join(map(printable, heading.split("\n")))
-        table.add_column(Text(lines), justify="right" if heading in right else "left")
+        table.add_column(Text(lines), justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     Console(highlight=False, markup=False, emoji=False).print(table)
