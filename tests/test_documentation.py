@@ -25,6 +25,7 @@ NAMESPACES = (
     ".predict",
     ".export",
     ".figures",
+    ".report",
 )
 NAMES = [
     (f"reprogram{space}", name) for space in NAMESPACES for name in importlib.import_module(f"reprogram{space}").__all__

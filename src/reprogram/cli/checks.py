@@ -97,6 +97,89 @@ def _still_meant(before: dict[str, Any], values: dict[str, Any]) -> dict[str, An
     return kept
 
 
+def check_run(command: EvaluateCommand) -> EvaluateCommand:
+    """The run is there, and so is the data."""
+    check_folder(command.run)
+    if command.data is not None:
+        check_data_spec(command.data, expanded(command.data_root or "data", "--data-root"), command.group)
+    elif command.group is not None:
+        raise ReprogramError(
+            f"--group {shown(command.group)} goes with --data; the run's own data have the groups of the run"
+        )
+    return command
+
+
+def check_predict(command: PredictCommand) -> PredictCommand:
+    """The run is there, and so is every image."""
+    check_folder(command.run)
+    if not command.images:
+        raise ReprogramError("no image was given to predict; write reprogram predict RUN IMAGE [IMAGE ...]")
+    for image in command.images:
+        path = expanded(image, "image")
+        if is_folder(path):
+            raise ReprogramError(f"{image!r} is a folder, but image files are expected; write {image.rstrip('/')}/*")
+        if not is_file(path):
+            raise ReprogramError(f"image {shown(image)} {_no_file(path)}")
+    return command
+
+
+@dataclass(frozen=True)
+class FigurePlan:
+    """What `reprogram figure` shall do: list what there is (without a kind), or draw one.
+
+    Attributes:
+        command: what was given.
+        runs: the folders.
+        kind: which figure.
+        out: where it goes.
+    """
+
+    command: FigureCommand
+    runs: list[str]
+    kind: FigureKind | None = None
+    out: Path | None = None
+
+
+def check_figure(command: FigureCommand) -> FigurePlan:
+    """The runs are there, the figure is known, and it can be written as that."""
+    if not command.words:
+        raise ReprogramError("no run was given to draw; write reprogram figure RUN NAME --out FILE")
+    runs, kind = list(command.words), None
+    if len(runs) > 1 and (runs[-1] in FIGURES or not is_folder(expanded(runs[-1], "run"))):
+        kind = find_figure(runs.pop())
+    for run in runs:
+        check_folder(run)
+    if kind is None:
+        if len(runs) > 1 or command.out is not None:
+            raise ReprogramError(
+                f"no figure was named after {shown(runs[-1])}; write one of {', '.join(FIGURES)} after the folders"
+            )
+        return FigurePlan(command, runs)
+    check_count(kind, runs)
+    if command.classes and kind.name != "labels":
+        raise ReprogramError(f"--classes was given, but figure {kind.name!r} shows all of them; it goes with labels")
+    if command.out is None:
+        raise ReprogramError(f"where figure {kind.name!r} shall go was not said; add --out {kind.name}.png")
+    check_suffix(Path(command.out).suffix, f"--out {shown(command.out)}")
+    out = expanded(command.out, "--out")
+    if is_folder(out):
+        raise ReprogramError(f"--out {shown(command.out)} is a folder; name a file")
+    return FigurePlan(command, runs, kind, out)
+
+
+def check_report(command: ReportCommand) -> ReportCommand:
+    """The runs are there, and the page can have a place."""
+    if not command.runs:
+        raise ReprogramError("no run was given to report on; write reprogram report RUN [RUN ...]")
+    for run in command.runs:
+        check_folder(run)
+    if command.text and command.out is not None:
+        raise ReprogramError(f"--text prints a table and writes no file, but --out {shown(command.out)} was given; give one")
+    if command.out is not None and is_folder(expanded(command.out, "--out")):
+        raise ReprogramError(f"--out {shown(command.out)} is a folder, but the report is a file; name it report.html there")
+    return command
+
+
 def check_update(command: UpdateCommand) -> UpdateCommand:
     """There is something to change, and something to change it by."""
     check_folder(command.artefact)

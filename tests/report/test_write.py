@@ -1,0 +1,200 @@
+"""The page as a text: what is in it, how large it is, what is said, and what happens to mistakes."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from command import here
+from conftest import draw_folder
+from reprogram.errors import ReprogramError
+from reprogram.mappings.making import make_mapping
+from reprogram.report import write_report
+from reprogram.report.packing import by_likeness, packed
+from reprogram.report.worries import worries
+from reprogram.report.write import report_text
+from reprogram.run.outcomes import Outcomes
+from reprogram.run.record import RunRecord, read_run
+
+from .conftest import HOSTILE
+
+
+def embedded(text):
+    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, flags=re.DOTALL)[1])
+
+
+@pytest.fixture(scope="module")
+def text(run):
+    return report_text([read_run(run[0])])
+
+
+def titles(record):
+    return {worry.title: worry for worry in worries(record)}
+
+
+def test_fit_writes_the_report_and_prints_its_path(run):
+    folder, printed = run
+    assert f"report {folder / 'report.html'}" in printed.splitlines()
+    assert (folder / "report.html").read_text() == write_report(folder, folder / "report.html").read_text()
+
+
+def test_a_report_is_the_same_whenever_it_is_made(run, text):
+    assert report_text([read_run(run[0])]) == text
+
+
+def test_nothing_outside_is_named_and_the_policy_allows_nothing(text):
+    assert re.findall(r"(?:src|href)=\"?([^\" >]*)", text.split("<script")[0]) == ["#content"]
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    assert policy.startswith("default-src &#x27;none&#x27;; style-src &#x27;sha256-")
+    assert "unsafe" not in policy
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
+def test_the_numbers_of_the_summary_are_those_of_the_run(run, text):
+    result = read_run(run[0]).result
+    for name in ("selected", "last", "best_on_test"):
+        assert f"<dt>{100 * result['accuracy'][name]:.1f} %</dt>" in text
+    assert f"{result['parameters']['free']:,} numbers were trained" in text
+    assert "λ 1" in text
+
+
+def test_the_payload_holds_the_confusion_and_j(run, text):
+    content, record = embedded(text)["runs"][0], read_run(run[0])
+    assert content["test"]["right"] == record.test.confusion.diagonal().tolist()
+    assert content["joint"]["entries"] == np.count_nonzero(record.joint)
+    assert content["training"] == [29, 29, 29]
+    assert len(content["pictures"]["classes"]) == 3
+
+
+def test_without_images_no_picture_of_the_data_is_there(run):
+    content = embedded(report_text([read_run(run[0])], images=False))["runs"][0]["pictures"]
+    assert content["classes"] == {}
+    assert content["canvases"] == []
+    assert {one["image"] for one in content["right"] + content["wrong"]} == {None}
+
+
+def test_hostile_names_cannot_leave_the_data(hostile):
+    page = report_text([read_run(hostile)])
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "\u202e" not in page
+    assert "alert(1)</script>" not in page
+    assert HOSTILE[0] in embedded(page)["runs"][0]["classes"]
+
+
+def test_data_that_are_gone_are_a_note_and_no_error(tmp_path):
+    data = draw_folder(tmp_path / "data", per_class=6)
+    small = ("--model", "timm:test_resnet", "--no-pretrained", "--canvas", "64", "--program", "none", "--mapping", "blm")
+    here("fit", data, *small, "--no-cache", "--out", tmp_path / "run")
+    data.rename(tmp_path / "elsewhere")
+    content = embedded(write_report(tmp_path / "run").read_text())["runs"][0]["pictures"]
+    assert "cannot be loaded" in content["notes"][0]
+    assert content["wrong"] == []
+
+
+def test_a_report_that_fails_does_not_fail_the_fit(shapes, tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr("reprogram.cli.report.write_report", broken)
+    small = ("--model", "timm:test_resnet", "--no-pretrained", "--canvas", "64", "--program", "none", "--mapping", "blm")
+    done = here("fit", shapes, *small, "--out", tmp_path / "run")
+    assert "note: the report could not be written (no such luck)" in done.stdout
+
+
+def test_several_runs_and_text(run, hostile, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    done = here("report", run[0], hostile, "--out", tmp_path / "both.html")
+    assert done.stdout == f"report {tmp_path / 'both.html'}\n"
+    assert len(embedded((tmp_path / "both.html").read_text())["runs"]) == 2
+    table = here("report", run[0], hostile, "--text").stdout
+    assert run[0].name in table
+    assert f"{100 * read_run(run[0]).result['accuracy']['last']:.1f}" in table
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["report"], ["RUN"]),
+        (["report", "nowhere"], ["'nowhere'", "run folder"]),
+        (["report", "{run}", "--out", "{run}"], ["is a folder", "report.html"]),
+        (["report", "{run}", "--text", "--out", "x.html"], ["--text", "x.html"]),
+        (["report", "{shapes}"], ["neither a run nor a mapping"]),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments, words, run, shapes, tmp_path):
+    done = here(*(word.format(run=run[0], shapes=shapes) for word in arguments), cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert all(word in done.stderr for word in words), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_run_at_all():
+    with pytest.raises(ReprogramError, match="no run was given"):
+        write_report([])
+
+
+def outcomes(labels, predicted, confidence=0.6, classes=("a", "b")):
+    labels, predicted = np.array(labels), np.array(predicted)
+    sure = np.full(len(labels), confidence, dtype=float)
+    return Outcomes(classes, tuple(f"{n}.png" for n in range(len(labels))), labels, predicted, sure)
+
+
+def invented(counts=((5, 5), (5, 5)), test=None, val=0.5, selected=0.5, **more):
+    """A record of numbers that were never measured."""
+    mapping = make_mapping("blm", ["x", "y"], ["a", "b"])
+    statistics = mapping.new_statistics()
+    for source in range(2):
+        for target in range(2):
+            n = counts[source][target]
+            statistics.update(torch.eye(2)[[source] * n], torch.tensor([target] * n)) if n else None
+    mapping.estimate(statistics)
+    result = {
+        "interval_95": [0.6, 0.7], "chance": 0.5, "accuracy": {"selected": selected}, "selected_epoch": 1, "notes": [],
+        "images": {"train": 20, "val": 400, "test": 400}, "steps": [], "skipped": [], **more,
+    }  # fmt: skip
+    epoch = {"epoch": 1, "accuracy": {"train": 0.5, "val": val, "test": selected}, "loss": 1.0, "mapping_change": 0.0}
+    content = {"mapping": {"name": "blm", "smoothing": 1.0}}
+    return RunRecord("folder", "run", mapping, content, epochs=(epoch,), result=result, test=test)
+
+
+def test_what_there_is_to_worry_about():
+    good = [0] * 20 + [1] * 20
+    assert [worry.level for worry in worries(invented(test=outcomes(good, good, 1.0)))] == ["fine"]
+    with pytest.warns(UserWarning, match="no evidence"):
+        assert "“\u2068b\u2069”" in titles(invented(((5, 0), (5, 0))))["1 class without evidence"].text
+    assert "No better than chance" in titles(invented(interval_95=[0.49, 0.6]))
+    assert "Few training images in 2 classes" in titles(invented(((1, 1), (1, 1))))
+    wrong = titles(invented(test=outcomes(good, [0] * 40, 0.97)))
+    assert {"Classes that are confused", "1 class never answered", "20 labels that may be wrong"} <= set(wrong)
+    assert wrong["Confidence cannot be believed as it is"].level == "serious"
+    assert "Few test images in every class" in titles(invented(test=outcomes([0, 1], [0, 1])))
+    assert "Validation and test disagree" in titles(invented(val=0.9, selected=0.6))
+    assert "Validation and test disagree" not in titles(invented(val=0.64, selected=0.6))
+    noted = titles(invented(notes=["beware"], skipped=["x.png: broken"], stopped="the loss is infinite; lower --lr"))
+    assert noted["Noted in the run"].text == "Beware."
+    assert {"1 image left out", "The training was given up"} <= set(noted)
+
+
+def test_a_program_that_brought_nothing_is_told(run):
+    record = read_run(run[0])
+    best = {**record.first["record"], "accuracy": {"train": None, "val": 1.0, "test": 1.0}}
+    told = titles(replace(record, first={**record.first, "record": best}))
+    assert "The program brought nothing that can be told from chance" in told
+
+
+def test_the_order_by_likeness_is_an_order_and_groups_what_is_alike():
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 4, 40)
+    order = by_likeness(np.eye(4)[groups] + 0.05 * rng.normal(size=(40, 4)))
+    assert sorted(order) == list(range(40))
+    changes = np.count_nonzero(np.diff(groups[order]))
+    assert changes == 3
+
+
+def test_numbers_are_packed_without_loss():
+    assert packed(np.array([0, 127, 128, 2**40]), "varint") == "AH+AAYCAgICAIA=="
