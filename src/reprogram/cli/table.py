@@ -151,8 +151,6 @@ COMMANDS: dict[str, Command] = {
     ),
     "figure": Command(FigureCommand, "reprogram.cli.figure:figure", check="reprogram.cli.run_checks:check_figure"),
     "report": Command(ReportCommand, "reprogram.cli.report:report", check="reprogram.cli.run_checks:check_report"),
-    "figure": Command(FigureCommand, "reprogram.cli.figure:figure", check="reprogram.cli.checks:check_figure"),
-    "report": Command(ReportCommand, "reprogram.cli.report:report", check="reprogram.cli.checks:check_report"),
     "verify": Command(VerifyCommand, "reprogram.cli.verify:verify"),
     "models": Command(ModelsCommand, "reprogram.cli.inspect:models"),
     "models show": Command(ShowModelCommand, "reprogram.cli.inspect:show_model"),
