@@ -30,6 +30,8 @@ def main(report: Path, folder: Path) -> None:
             page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=colours)  # type: ignore[arg-type]
             page.goto(report.absolute().as_uri())
             page.wait_for_timeout(400)
+            if selector:  # the bar at the top stays in sight, and would lie over the part
+                page.locator("header.top").evaluate("bar => bar.remove()")
             taken = page.locator(selector).screenshot() if selector else page.screenshot()
             _write(folder / f"{name}.png", taken)
             page.close()
