@@ -143,7 +143,7 @@ def _three(three: list[Accuracy]) -> list[str]:
         for one in three
     ]
     same = len({one.share for one in three if one.share is not None}) == 1
-    note = ['<p class="small soft">They are the same here: only one epoch could be chosen.</p>'] if same else []
+    note = ['<p class="small soft">All three agree here.</p>'] if same else []
     return ['<div class="card"><h3>Three test accuracies</h3><dl class="three">', *rows, "</dl>", *note, "</div>"]
 
 
