@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_TIMED = re.compile(rb'<(span|td) class="(?:n )?seconds[^"]*">[^<]*</\1>')
+_TIMED = re.compile(rb'<(span|td) class="(?:n )?seconds[^"]*">[^<]*</\1>|<!-- sha256: [0-9a-f]{64} -->')
 SMALL = ("--model", "timm:test_resnet", "--no-pretrained", "--canvas", "64")
 TRAINED = (*SMALL, "--batch-size", "16", "--lr", "0.05", "--epochs", "2", "--val-fraction", "0.25")
 #: What tells how long something took, and so is never twice the same.

@@ -26,7 +26,7 @@ def test_fit_fills_the_run_folder(run):
     folder, printed = run
     assert {path.name for path in folder.iterdir()} == {
         "config.json", "metrics.jsonl", "result.json", "environment.json", "artefact", "checkpoint", "predictions.csv",
-        "images.txt", "first.json", "program.safetensors",
+        "images.txt", "first.json", "program.safetensors", "report.html",
     }  # fmt: skip
     result = json.loads((folder / "result.json").read_text())
     assert set(result["accuracy"]) == {"last", "selected", "best_on_test"}
@@ -276,7 +276,7 @@ def small_demo(monkeypatch):
 
 def test_the_demo_compares_mappings_on_the_bundled_model_and_continues(small_demo, tmp_path):
     done = here("demo", "--epochs", 1, "--seed", 3, "--out", "my demo", cwd=tmp_path)
-    assert {path.name for path in (tmp_path / "my demo").iterdir()} == {"rlm", "blm"}
+    assert {path.name for path in (tmp_path / "my demo").iterdir()} == {"rlm", "blm", "report.html"}
     for config, _, how in small_demo:
         assert (config.model, config.data, config.seed) == ("bundled:efficientnet_lite0", "digits", 3)
         assert how["resume"]

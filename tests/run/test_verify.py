@@ -150,4 +150,4 @@ def test_the_command_tells_and_its_exit_code_too(place):
     assert done.returncode == 2
     assert done.stdout.count("BAD") == 3
     assert done.stderr.startswith("reprogram: ")
-    assert done.stderr.endswith("(3 of 13 cannot be used; see above)\n")
+    assert done.stderr.endswith("(3 of 14 cannot be used; see above)\n")

@@ -34,7 +34,10 @@ def show_table(
         table.add_column(Text(lines), justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(cell)) for cell in row))
-    Console(highlight=False, markup=False, emoji=False).print(table)
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as drawn:
+        console.print(table)
+    print(drawn.get(), end="")  # not by the console, which ends the process itself where a pipe is closed
 
 
 def _cell(content: str | Sequence[str]) -> str:

@@ -83,6 +83,21 @@ def lines_of(text: str) -> list[str] | None:
     return before.splitlines() if mark and f"{hashlib.sha256(encoded(before)).hexdigest()}\n" == digest else None
 
 
+def sealed_page(text: str) -> str:
+    """An HTML page, and behind it a remark with the SHA-256 of all that stands before.
+
+    >>> is_sealed_page(sealed_page("<html></html>")), is_sealed_page("<html></html>")
+    (True, False)
+    """
+    return f"{text}<!-- {KEY}: {hashlib.sha256(encoded(text)).hexdigest()} -->\n"
+
+
+def is_sealed_page(text: str) -> bool:
+    """Whether a text of `sealed_page` is as it was written, to the byte."""
+    before, mark, _ = text.rpartition(f"<!-- {KEY}: ")
+    return bool(mark) and sealed_page(before) == text
+
+
 def tensor_digest(tensors: "Mapping[str, Tensor]", header: str) -> str:
     """One digest over names, types, shapes and bytes of tensors, and over the header that belongs to them."""
     import torch

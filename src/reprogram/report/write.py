@@ -7,6 +7,7 @@ from typing import Any
 from reprogram.errors import ReprogramError
 from reprogram.files import write_text
 from reprogram.files.foreign import expanded
+from reprogram.files.seals import sealed_page
 from reprogram.report.names import counted, percent
 from reprogram.report.outline import Outline, distinct_names, outline
 from reprogram.report.page import page, summary_html, table_html
@@ -67,7 +68,7 @@ def write_report(
     if target.is_dir():
         raise ReprogramError(f"{str(target)!r} is a folder, but the report is one file; name it {str(target / REPORT)!r}")
     records = [read_run(path) for path in paths]
-    write_text(target, report_text(records, images=images, models=models))
+    write_text(target, sealed_page(report_text(records, images=images, models=models)))
     return target
 
 

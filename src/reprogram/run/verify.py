@@ -25,7 +25,7 @@ from reprogram.files import (
 from reprogram.files.foreign import expanded
 from reprogram.files.listings import EXPORTED, check_listed, read_listing
 from reprogram.files.reading import AGAIN
-from reprogram.files.seals import KEY, tensor_digest
+from reprogram.files.seals import KEY, is_sealed_page, tensor_digest
 from reprogram.mappings.artefact import (
     FILES,
     artefact_folder,
@@ -39,6 +39,7 @@ from reprogram.run.history import HISTORY, read_history
 from reprogram.text import finite
 from reprogram.training.checkpoint import Record, part, read_checkpoint
 
+_PAGE = "report.html"
 _CACHED = re.compile(r"[0-9a-f]{40}\.(npy|json)")
 
 
@@ -162,6 +163,8 @@ def _of_run(folder: Path) -> Iterator[Checked]:
             yield _check(folder / "predictions.csv", "predictions", _predictions, folder)
     elif artefact.is_dir():
         yield Checked(result, "result", f"{str(result)!r} is missing; {_continue(folder)}")
+    if (folder / _PAGE).exists():
+        yield _check(folder / _PAGE, "report", _page, folder / _PAGE)
 
 
 def _together(folder: Path, checkpoint: Path) -> None:
@@ -194,6 +197,14 @@ def _together(folder: Path, checkpoint: Path) -> None:
 
 def _fact(path: Path) -> None:
     read_sealed(path, "file", remedy=_continue(path.parent))
+
+
+def _page(path: Path) -> None:
+    if not is_sealed_page(read_bytes(path, "report", most=2**30).decode("utf-8", "surrogateescape")):
+        raise ReprogramError(
+            f"report {str(path)!r} has changed since it was written (its SHA-256 differs); make it again with reprogram "
+            "report"
+        )
 
 
 def _tensors(path: Path) -> None:
@@ -291,6 +302,8 @@ def _of_file(path: Path) -> Iterator[Checked]:
         yield _check(path, "epochs", _metrics, path)
     elif path.name == SEEN:
         yield _check(path, "list of images", read_seen, path)
+    elif path.suffix == ".html":
+        yield _check(path, "report", _page, path)
     elif path.name in ("predictions.csv", FILES[2]):
         yield from (checked for checked in _of_folder(path.parent) if checked.path.name in (path.name, "result.json"))
     elif (path.parent / MANIFEST).is_file():
