@@ -214,7 +214,8 @@ def test_without_validation_nothing_was_selected(run):
     shares = {"last": 0.5, "selected": None, "best_on_test": 0.5}
     text = report_text([replace(record, result={**record.result, "accuracy": shares})], images=False)
     assert "there are no validation images to select by" in text
-    assert "best on validation images" not in text and "All three agree" not in text
+    assert "best on validation images" not in text
+    assert "All three agree" not in text
 
 
 def test_a_program_that_was_kept_image_by_image_is_not_said_to_bring_nothing(run):
