@@ -107,3 +107,14 @@ def test_samples_whose_scores_are_all_equal_count_but_say_nothing_of_the_tempera
     mean = (one.before().log_loss * one.n + np.log(4)) / other.n
     assert other.before().log_loss == pytest.approx(mean)
     assert other.after().log_loss > one.after().log_loss
+
+
+def test_rounding_errors_are_no_scores_to_be_sure_by():
+    """Two classes on one label have the same score but for the last digit, and a tiny temperature would make that certain."""
+    equal = torch.tensor([5.0, 5.0, -7.0], dtype=torch.float64)[:, None].repeat(40, 2)
+    equal[::2, 1] *= 1 + 2e-16
+    sums = TemperatureSums()
+    sums.add(equal, torch.arange(120) % 2)
+    assert sums.temperature() == 1.0
+    sums.add(torch.tensor([[5.0, 5.0001]], dtype=torch.float64).repeat(40, 1), torch.ones(40, dtype=torch.int64))
+    assert 0 < sums.temperature() < 1e-3

@@ -1,11 +1,14 @@
 """Paths in, rows out: what the model says of each image, in order, whatever the images are like."""
 
 import pytest
+import torch
 from PIL import Image
 
 from reprogram import ReprogramError, Reprogrammed
+from reprogram.mappings.predictions import Predictions
 from reprogram.predict import predict_paths
 from reprogram.predict.paths import meant_images
+from reprogram.predict.rows import Wanted, rows_of
 from reprogram.predict.stream import Prepared
 
 
@@ -30,6 +33,17 @@ def test_rows_say_what_the_model_says(model, shapes):
         assert [one["label"] for one in row["top"]] == [model.classes[place] for place in best.indices]
         assert [one["probability"] for one in row["top"]] == pytest.approx(best.values.tolist(), abs=1e-6)
     assert next(iter(predict_paths(model, [folder], evidence=0))).keys() == {"image", "label", "probability", "error"}
+
+
+def test_among_equals_the_class_that_was_said_is_the_first_of_the_likeliest():
+    """Classes without evidence have the same probability; `topk` names any of them first."""
+    classes = tuple("abcdef")
+    shares = torch.tensor([[1 / 6] * 6, [0.1, 0.2, 0.2, 0.2, 0.2, 0.1]])
+    said = Predictions.of(shares, classes, indices=torch.tensor([0, 2]))  # logits that differ, and shares that do not
+    rows = list(rows_of(["one", "two"], [None, None], said, classes, Wanted(evidence=0, top=3)))
+    assert [row["label"] for row in rows] == ["a", "c"]
+    assert [[one["label"] for one in row["top"]] for row in rows] == [["a", "b", "c"], ["c", "b", "d"]]
+    assert rows[1]["top"][0]["probability"] == rows[1]["probability"] == 0.2
 
 
 def test_a_bad_image_is_a_row_with_an_error_and_changes_no_other_row(model, shapes, tmp_path):

@@ -1,10 +1,13 @@
 """The page in a real browser: it draws, answers, computes what Python computes, and asks nothing of any network."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from reprogram.mappings import bayes
 from reprogram.report import write_report
+from reprogram.report.write import report_text
 from reprogram.run.record import read_run
 from reprogram.scores import accuracy_interval
 
@@ -35,7 +38,19 @@ def paths(run, hostile, tmp_path_factory):
         "run": write_report(run[0], folder / "run.html"),
         "hostile": write_report(hostile, folder / "hostile.html"),
         "both": write_report([run[0], hostile], folder / "both.html"),
+        "unfinished": unfinished(run[0], folder / "unfinished.html"),
     }
+
+
+def unfinished(run, path):
+    """A run that goes on: before its first epoch was no loss, and nothing is selected. Its images are in groups."""
+    record = read_run(run)
+    first = {"epoch": 0, "loss": None, "accuracy": {"train": None, "val": 0.25, "test": 0.5}, "mapping_change": 1.0}
+    result = {**record.result, "groups": {"effective_test_images": 0.5 * record.result["images"]["test"]}}
+    grouped = replace(record, epochs=(first, *record.epochs), result=result)
+    text = report_text([replace(grouped, result=None, test=None), grouped], images=False)
+    path.write_text(text)
+    return path
 
 
 @pytest.fixture
@@ -72,6 +87,32 @@ def test_every_part_is_there_and_the_charts_are_drawn(opened):
         assert page.locator(f"#{part} svg").count() >= 1
     assert page.locator("#program img").count() >= 3
     assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+
+
+def test_a_point_of_a_chart_tells_its_own_epoch_and_value(opened, run):
+    page = opened("unfinished")
+    epochs = read_run(run[0]).epochs
+    told = page.eval_on_selector_all("#training title", "nodes => nodes.map(node => node.textContent)")
+    loss = [text for text in told if text.startswith("training loss")]
+    assert [text.partition(":")[0] for text in loss] == [f"training loss, epoch {one['epoch']}" for one in epochs]
+    assert [float(text.rpartition(" ")[2]) for text in loss] == pytest.approx([one["loss"] for one in epochs], rel=5e-3)
+    assert "validation, epoch 0: 25.0\u00a0%" in told
+
+
+def test_of_a_run_that_goes_on_no_epoch_is_marked(opened):
+    page = opened("unfinished")
+    assert page.locator("#training line.ideal").count() == 1
+    page.select_option("#run-picker", "0")
+    assert page.locator("#training svg").count() > 0
+    assert page.locator("#training line.ideal").count() == 0
+    assert "dashed" not in page.locator("#training .lead").inner_text()
+
+
+def test_the_interval_of_what_is_left_counts_groups(opened, run):
+    test = read_run(run[0]).test
+    low, high = accuracy_interval(0.5 * test.right.sum(), 0.5 * len(test))
+    told = opened("unfinished").locator("#abstain-told").inner_text().replace("\u00a0", " ")
+    assert told.endswith(f"lies between {100 * low:.1f} % and {100 * high:.1f} %.")
 
 
 def test_a_class_is_picked(opened):

@@ -13,11 +13,14 @@ from conftest import draw_folder
 from reprogram.errors import ReprogramError
 from reprogram.mappings.making import make_mapping
 from reprogram.report import write_report
+from reprogram.report.outline import outline
 from reprogram.report.packing import by_likeness, packed
+from reprogram.report.words import passages
 from reprogram.report.worries import worries
 from reprogram.report.write import report_text
 from reprogram.run.outcomes import Outcomes
 from reprogram.run.record import RunRecord, read_run
+from reprogram.scores import accuracy_interval
 
 from .conftest import HOSTILE
 
@@ -178,6 +181,55 @@ def test_what_there_is_to_worry_about():
     noted = titles(invented(notes=["beware"], skipped=["x.png: broken"], stopped="the loss is infinite; lower --lr"))
     assert noted["Noted in the run"].text == "Beware."
     assert {"1 image left out", "The training was given up"} <= set(noted)
+
+
+def test_the_example_of_few_test_images_is_a_class_with_few():
+    labels = [0] * 30 + [1] * 4
+    few = titles(invented(test=outcomes(labels, labels, 1.0, ("a", "b", "c"))))["Few test images in 2 classes"].text
+    low, high = accuracy_interval(4, 4)
+    assert f"that of “\u2068b\u2069”, for example, lies between {100 * low:.0f} % and {100 * high:.0f} %" in few
+
+
+def test_images_of_one_group_do_not_make_validation_and_test_disagree():
+    grouped = {"train": 5, "val": 20, "test": 20, "effective_test_images": 20.0}
+    assert "Validation and test disagree" in titles(invented(val=0.75, selected=0.6))
+    assert "Validation and test disagree" not in titles(invented(val=0.75, selected=0.6, groups=grouped))
+
+
+def test_what_was_trained_is_not_said_to_be_computed(run):
+    record = read_run(run[0])
+    learned = replace(record, mapping=make_mapping("linear", record.source_labels, record.classes))
+    assert "weights that are not 0; they were trained by gradients." in summary_of(learned)
+    tried = {**record.result, "parameters": {"free": 0, "frozen": 7}}
+    assert "Nothing was trained" not in summary_of(replace(record, result=tried))
+    assert "was not kept; 7 numbers of the model stay frozen." in summary_of(replace(record, result=tried))
+
+
+def summary_of(record):
+    return " ".join(sentence.text for passage in passages(record, outline(record)) for sentence in passage.sentences)
+
+
+def test_without_validation_nothing_was_selected(run):
+    record = read_run(run[0])
+    shares = {"last": 0.5, "selected": None, "best_on_test": 0.5}
+    text = report_text([replace(record, result={**record.result, "accuracy": shares})], images=False)
+    assert "there are no validation images to select by" in text
+    assert "best on validation images" not in text
+    assert "All three agree" not in text
+
+
+def test_a_program_that_was_kept_image_by_image_is_not_said_to_bring_nothing(run):
+    """The same shares that two samples would not tell apart: 8 images more of 100, and none fewer."""
+    record = read_run(run[0])
+    first = {**record.first["record"], "accuracy": {"train": None, "val": 0.8, "test": 0.8}}
+    last = {**record.epochs[-1], "accuracy": {"train": 0.9, "val": 0.88, "test": 0.88}}
+    images = {**record.result["images"], "val": 100}
+    steps = [{"program": "none", "kept": False}, {"program": "padding", "kept": True, "better": 8, "worse": 0}]
+    result = {**record.result, "images": images, "selected_epoch": last["epoch"]}
+    given = replace(record, first={**record.first, "record": first}, epochs=(last,), result=result)
+    nothing = "The program brought nothing that can be told from chance"
+    assert nothing in titles(given)
+    assert nothing not in titles(replace(given, result={**result, "steps": steps}))
 
 
 def test_a_program_that_brought_nothing_is_told(run):

@@ -58,6 +58,19 @@ class Predictions:
         """(N,) the probability of the predicted class."""
         return self.probabilities.gather(1, self.indices[:, None]).flatten()
 
+    def likeliest(self, count: int, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
+        """Numbers and probabilities of the `count` likeliest classes of some samples; the first is what was said.
+
+        Among equals the first one comes first, as in `labels`: `topk` would take any of them.
+
+        >>> Predictions.of(torch.full((1, 4), 0.25), "abcd").likeliest(2)[0].tolist()
+        [[0, 1]]
+        """
+        shares = self.probabilities[rows]
+        ranked = shares.scatter(1, self.indices[rows, None], torch.inf)
+        places = ranked.argsort(dim=1, descending=True, stable=True)[:, :count]
+        return places, shares.gather(1, places)
+
     @classmethod
     def of(
         cls,

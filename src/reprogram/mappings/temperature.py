@@ -25,6 +25,7 @@ from reprogram.mappings.reliability import BINS, Reliability, bins, of_sums
 STEP = 0.25  # of log T between two nodes
 REACH = 20  # nodes on either side of the scale of the first scores: factors of e^±5
 CENTRE = 1.7  # T₀ over the spread of a sample's scores, times log k_T
+ROUNDING = 2.0**-22  # of the largest score: what is nearer to it is equal, as single precision, which answers, shows no more
 LARGEST_GAP = 1e150  # between scores; the square of more leaves float64
 STRENGTH = 10.0  # of the prior: a factor of e away from T₀ costs 5
 _LOSS, _SLOPE, _CURVE, _REST = 0, 1, 2, 3  # columns of the sums; the rest is what a Reliability needs
@@ -64,7 +65,10 @@ class TemperatureSums:
         scores, targets = scores.detach().cpu().double(), targets.cpu()
         each = torch.ones(len(targets), dtype=torch.float64) if weights is None else weights.cpu().double()
         self._k_target = scores.shape[1]
+        size = scores.abs().amax(1, keepdim=True)
         scores = (scores - scores.amax(1, keepdim=True)).clamp_min(-LARGEST_GAP)
+        # a temperature that was measured on rounding errors would make them certain
+        scores = scores.where(-scores.amin(1, keepdim=True) > ROUNDING * size, 0.0)
         variance = scores.var(1, correction=0)
         self._spread += float((each * variance).sum())
         self._spread_weight += float(each.sum())

@@ -70,7 +70,7 @@ def rows_of(
 def _classified(said: Predictions, classes: Sequence[str], wanted: Wanted) -> Iterator[dict[str, Any]]:
     """What is said of each image; numbers with six digits, which do not depend on how a processor rounds."""
     shares = said.confidence.tolist()
-    values, places = said.probabilities.topk(min(wanted.top, len(classes)), dim=1)
+    places, values = said.likeliest(wanted.top)
     for row, label in enumerate(said.labels):
         facts: dict[str, Any] = {"label": label, "probability": round(shares[row], 6)}
         choices = zip(places[row].tolist(), values[row].tolist(), strict=True)

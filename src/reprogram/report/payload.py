@@ -8,7 +8,7 @@ import numpy as np
 from reprogram.report.names import image_name, shown
 from reprogram.report.outline import Outline
 from reprogram.report.packing import by_likeness, packed, picture
-from reprogram.report.worries import training_counts
+from reprogram.report.worries import independent_share, training_counts
 from reprogram.run.examples import Example, Examples
 from reprogram.run.outcomes import Outcomes
 from reprogram.run.record import RunRecord
@@ -36,6 +36,7 @@ def run_payload(record: RunRecord, told: Outline, examples: Examples) -> dict[st
         "classes": [shown(name) for name in record.classes],
         "training": training_counts(record),
         "selected": None if record.result is None else record.result["selected_epoch"],
+        "validated": told.selected is not None,
         "epochs": _epochs(record),
         "weights": _weights(record, labels),
         "joint": _joint(record, labels),
@@ -44,7 +45,7 @@ def run_payload(record: RunRecord, told: Outline, examples: Examples) -> dict[st
         "facts": _facts(record),
     }
     if record.test is not None and len(record.test):
-        content["test"] = _test(record.test, record.classes)
+        content["test"] = {**_test(record.test, record.classes), "independent": _rounded(independent_share(record))}
     content["labels"] = labels.names()
     found: dict[str, Any] = finite(content)
     return found

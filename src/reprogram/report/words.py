@@ -46,9 +46,14 @@ def accuracies(record: RunRecord, told: Outline) -> list[Accuracy]:
         return []
     chosen = record.result["selected_epoch"]
     epoch = f"epoch {chosen}" if chosen else "the images unchanged"
+    if told.selected is None:
+        selected, last = "nothing: there are no validation images to select by", f"{epoch}, chosen by nobody: what you get"
+    else:
+        selected = f"the epoch that was best on validation images ({epoch}): what you get"
+        last = "the final epoch, chosen by nobody: an honest number, too"
     return [
-        Accuracy(told.selected, "selected", f"the epoch that was best on validation images ({epoch}): what you get"),
-        Accuracy(told.last, "last", "the final epoch, chosen by nobody: an honest number, too"),
+        Accuracy(told.selected, "selected", selected),
+        Accuracy(told.last, "last", last),
         Accuracy(
             told.best_on_test,
             "best on test",
@@ -107,10 +112,16 @@ def _cost(record: RunRecord, told: Outline) -> Iterator[Sentence]:
         yield Sentence(
             f"{free:,} numbers were trained, beside {frozen:,} frozen ones ({percent(free / max(frozen, 1), 2)})."
         )
+    elif told.epochs:
+        yield Sentence(
+            f"What was trained by gradients, for {counted(told.epochs, 'epoch')}, was not kept; {frozen:,} numbers of the "
+            "model stay frozen."
+        )
     else:
         yield Sentence(f"Nothing was trained by gradients; {frozen:,} numbers of the model stay frozen.")
     weights = int(np.count_nonzero(record.omega))
-    yield Sentence(f"The mapping has {weights:,} weights that are not 0; they were computed, not trained.")
+    how = "they were trained by gradients" if record.mapping.learned else "they were computed, not trained"
+    yield Sentence(f"The mapping has {weights:,} weights that are not 0; {how}.")
 
 
 def _says(record: RunRecord, told: Outline) -> Iterator[Sentence]:

@@ -90,15 +90,16 @@ def _of_test(record: RunRecord) -> Iterator[Worry]:
     if test is None or not len(test):
         return
     yield from _mistakes(test, None if record.config is None else record.config.data)
-    small = [name for name, score in test.per_class().items() if score.n < FEW]
+    small = {name: score for name, score in test.per_class().items() if score.n < FEW}
     if small:
-        low, high = next(iter(test.per_class().values())).interval
+        example = next((name for name, score in small.items() if score.n), next(iter(small)))
+        low, high = small[example].interval
         many = "every class" if len(small) == len(test.classes) else counted(len(small), "class", "classes")
         yield Worry(
             "mild",
             f"Few test images in {many}",
             f"With fewer than {FEW} test images the accuracy of one class is known only roughly: that of "
-            f"{quoted(test.classes[0])}, for example, lies between {percent(low, 0)} and {percent(high, 0)}. Look at the "
+            f"{quoted(example)}, for example, lies between {percent(low, 0)} and {percent(high, 0)}. Look at the "
             "intervals, not at the order of the classes.",
         )
     error = test.reliability().error
@@ -150,7 +151,10 @@ def _of_training(record: RunRecord) -> Iterator[Worry]:
     images = result["images"]
     if val is not None and test is not None and images["val"] and images["test"]:
         pooled = (val * images["val"] + test * images["test"]) / (images["val"] + images["test"])
-        deviation = math.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / images["val"] + 1 / images["test"]))
+        independent = independent_share(record)
+        deviation = math.sqrt(
+            max(pooled * (1 - pooled), 1e-12) * (1 / images["val"] + 1 / images["test"]) / max(independent, 1e-12)
+        )
         if abs(val - test) > _RARE * deviation:
             yield Worry(
                 "serious",
@@ -161,6 +165,14 @@ def _of_training(record: RunRecord) -> Iterator[Worry]:
                 "(`--group`).",
             )
     yield from _of_program(record)
+
+
+def independent_share(record: RunRecord) -> float:
+    """How many independent images tell as much as one test image: fewer than one where they are in groups."""
+    result = record.result or {}
+    groups, n = result.get("groups"), (result.get("images") or {}).get("test")
+    effective = groups.get("effective_test_images") if isinstance(groups, dict) else None
+    return min(1.0, effective / n) if isinstance(effective, (int, float)) and n else 1.0
 
 
 def _validation(record: RunRecord) -> float | None:
@@ -182,6 +194,8 @@ def _of_program(record: RunRecord) -> Iterator[Worry]:
         yield Worry("mild", "No program is used", f"{_sentence(str(step.get('told', '')))}")
     if record.first is None or record.program is None or not record.program.free_parameters:
         return
+    if any(step.get("kept") and step.get("program") not in (None, "none") for step in steps):
+        return  # it was kept because it is better, image by image, which this comparison of shares cannot see
     before, after, n = record.first["record"]["accuracy"]["val"], _validation(record), record.result["images"]["val"]
     if before is None or after is None or not n:
         return

@@ -11,13 +11,12 @@ def rows_of(job: Job, top: int) -> list[dict[str, Any]]:
     rows = []
     for part in job.parts:
         said = part.said
-        most = min(top, len(classes))
-        best = said.probabilities[part.start : part.stop].topk(most, dim=1) if most > 1 else None
+        best = said.likeliest(top, slice(part.start, part.stop)) if min(top, len(classes)) > 1 else None
         shares = said.confidence[part.start : part.stop].tolist()
         for place, row in enumerate(range(part.start, part.stop)):
             content: dict[str, Any] = {"label": said.labels[row], "probability": shares[place]}
             if best is not None:
-                pairs = zip(best.indices[place].tolist(), best.values[place].tolist(), strict=True)
+                pairs = zip(*(found[place].tolist() for found in best), strict=True)
                 content["top"] = [{"label": classes[index], "probability": share} for index, share in pairs]
             content["evidence"] = [
                 {"source": one.source, "weight": one.weight, "logit": one.logit, "contribution": one.product}

@@ -48,16 +48,16 @@ function lineChart({ title, epochs, series, share, mark, height = 220 }) {
       xTicks: ticks(first, last, Math.max(2, Math.min(8, width / 70))).filter(Number.isInteger), yTicks: ticks(...y, 4),
       xShow: (tick) => tick, yShow: share ? (tick) => percent(tick, 0) : (tick) => Number(tick.toPrecision(3)),
     });
-    if (mark !== undefined && mark >= first) {
+    if (typeof mark === "number" && mark >= first) {
       plot.node.append(svg("line", { class: "ideal", x1: plot.toX(mark), x2: plot.toX(mark), y1: plot.area.top, y2: height - plot.area.bottom }));
     }
     drawn.forEach((one) => {
       const own = epochs[one.run || 0];
-      const points = one.values.map((value, place) => (value === null ? null : [plot.toX(own[place]), plot.toY(value)])).filter(Boolean);
+      const points = one.values.map((value, place) => (value === null ? null : [plot.toX(own[place]), plot.toY(value), own[place], value])).filter(Boolean);
       const tone = one.tone % 6;
-      plot.node.append(svg("polyline", { class: `line l${tone} ${DASHES[one.dash || 0]}`, points: points.map((point) => point.map((at) => at.toFixed(1)).join()).join(" ") }));
-      if (points.length < 30) points.forEach(([x, at], place) => plot.node.append(svg("circle", { class: `l${tone}`, cx: x, cy: at, r: 2.6 },
-        svg("title", {}, `${one.text}, epoch ${own[place]}: ${share ? percent(one.values[place]) : amount(one.values[place])}`))));
+      plot.node.append(svg("polyline", { class: `line l${tone} ${DASHES[one.dash || 0]}`, points: points.map(([x, at]) => `${x.toFixed(1)},${at.toFixed(1)}`).join(" ") }));
+      if (points.length < 30) points.forEach(([x, at, epoch, value]) => plot.node.append(svg("circle", { class: `l${tone}`, cx: x, cy: at, r: 2.6 },
+        svg("title", {}, `${one.text}, epoch ${epoch}: ${share ? percent(value) : amount(value)}`))));
     });
     plot.node.setAttribute("aria-label", `${title} per epoch: ` + drawn.map((one) => {
       const known = one.values.filter((value) => value !== null);

@@ -75,7 +75,7 @@ function surePart(run) {
     out.accuracy.textContent = kept ? percent(right / kept) : "–";
     out.coverage.textContent = percent(kept / n);
     out.answers.textContent = whole(kept);
-    const [low, high] = wilson(right, kept);
+    const [low, high] = wilson(right * test.independent, kept * test.independent); // images of a group tell less than others
     slider.setAttribute("aria-valuetext", `${(least / 10).toFixed(1)} percent`);
     range.textContent = (least ? `Answers below ${(least / 10).toFixed(1)} % confidence are withheld. ` : "Every image gets an answer. ") +
       (kept ? `The accuracy of the rest lies between ${percent(low)} and ${percent(high)}.` : "Nothing is left.");
@@ -130,11 +130,12 @@ function trainingPart(run) {
   const { epochs } = run;
   if (!epochs || epochs.epoch.length < 2) return null;
   const own = [epochs.epoch];
+  const lead = run.selected === null ? "" : `The dashed line marks the epoch that was ${run.validated ? "selected on validation images" : "kept: the last one, as there are no validation images"}. `;
   const accuracy = lineChart({ title: "accuracy", epochs: own, share: true, mark: run.selected, series: [
     { text: "test", values: epochs.test, tone: 0 }, { text: "validation", values: epochs.val, tone: 1, dash: 1 }, { text: "training", values: epochs.train, tone: 2, dash: 2 }] });
   const loss = lineChart({ title: "loss", epochs: own, series: [{ text: "training loss", values: epochs.loss, tone: 0 }], height: 170 });
   const change = lineChart({ title: "change of ω", epochs: own, series: [{ text: "how far the columns of ω moved (0: not at all, 1: wholly)", values: epochs.change, tone: 3 }], height: 170 });
-  return part("training", "Training", "The dashed line marks the epoch that was selected on validation images. Epoch 0 is the images unchanged.",
+  return part("training", "Training", `${lead}Epoch 0 is the images unchanged.`,
     el("div", { class: "card" }, accuracy), el("div", { class: "two spaced" }, loss ? el("div", { class: "card" }, loss) : null, change ? el("div", { class: "card" }, change) : null));
 }
 
