@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from reprogram.files import is_leftover
 from soak.faults import Command, Ended, Server, build_library
 from soak.trials import HINDRANCES, RIVALS, SIGNALS, Outcome, Report, Supply, Trial, Undisturbed, chosen_calls
 from soak.verbs import SCENARIOS, STARTS, Scenario, State, differences, draw, mixtures, outside, state_of, take_step, visible
@@ -86,7 +87,7 @@ class Bench:
     def _judge(self, trial: Trial, ended: Ended, known: Undisturbed) -> list[str]:
         """What is wrong right after the disturbance."""
         state = state_of(self.trial)
-        problems = mixtures(state, known.before, known.after)
+        problems = mixtures(state, known.before, known.after) + _strays(state, known, SCENARIOS[trial.scenario].keeps)
         if trial.manner not in HINDRANCES:
             if ended.code == 0 and visible(state) == visible(known.after):
                 return problems  # it was over before
@@ -102,7 +103,8 @@ class Bench:
             return [f"exit code 0, but {text}" for text in differences(found, expected)]
         problems = _sentence(ended)
         if not removing:
-            problems += [f"{path} is left behind" for path in state if path not in known.before and path not in known.after]
+            allowed = {*known.before, *known.after, *SCENARIOS[trial.scenario].keeps}
+            problems += [f"{path} is left behind" for path in state if path not in allowed]
         if trial.manner == "short":
             problems.append("a short write is no failure, but it ended the command")
         return problems
@@ -193,6 +195,13 @@ class Bench:
 def _killed(ended: Ended) -> int:
     """One if a signal of ours ended it; one that hangs or crashes ends by another."""
     return int(ended.code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, *_INTERRUPTED))
+
+
+def _strays(state: State, known: Undisturbed, keeps: tuple[str, ...]) -> list[str]:
+    """What is hidden, but neither a leftover that the next command knows to remove nor what it continues from."""
+    new = (path for path in state if path not in known.before and path not in known.after and path not in keeps)
+    hidden = [path for path in new if path not in visible(state)]
+    return [f"{path} is a stray" for path in hidden if not any(map(is_leftover, (Path(path), *Path(path).parents)))]
 
 
 def _where(ended: Ended, trial: Trial) -> str:

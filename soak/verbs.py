@@ -42,6 +42,7 @@ class Scenario:
         again: what continues it, if the same command asks for that; by default nothing else does.
         rival: the same work with another result, started while the command is at work.
         once: whether a second success would do the work twice, so that it is not repeated when it was done.
+        keeps: what it may leave beside its place when it is stopped or hindered, to continue from there.
     """
 
     name: str
@@ -50,6 +51,21 @@ class Scenario:
     again: tuple[str, ...] = ()
     rival: tuple[str, ...] = ()
     once: bool = False
+    keeps: tuple[str, ...] = ()
+
+
+def _predicting(out: str, start: str = "run", *more: str) -> Scenario:
+    """`predict --out`, which keeps what is done beside the file after every two images."""
+    images = ("predict", "run", "../data/shapes/test", "--out", out, *more)
+    command = (*images, "--batch-size", "2", "--save-every", "2", "--workers", "0")
+    return Scenario(
+        f"predict {out.rpartition('.')[2]}{' replace' if more else ''}",
+        start,
+        command,
+        again=() if more else (*command, "--resume"),
+        rival=(*command, "--top", "2"),
+        keeps=(f".{out}.partial", f".{out}.journal"),
+    )
 
 
 #: What stands there before: the commands that make it (a first word that is no verb is one of `_STEPS`).
@@ -57,6 +73,7 @@ STARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "empty": (),
     "run": (_FIT,),
     "run without cache": (_FIT, ("forget", "cache")),
+    "predictions": (_FIT, ("predict", "run", "../data/more", "--out", "rows.csv")),
     "list of mistakes": (_FIT, ("evaluate", "run", "--split", "train", "--out", "wrong.csv")),
     "shards": (_LOGITS,),
     "shards, one missing": (_LOGITS, ("forget", "shards/train-00001.npz")),
@@ -108,6 +125,10 @@ SCENARIOS = {
         Scenario("report", "run", ("report", "run", "--out", "page.html")),
         Scenario("report again", "run", ("report", "run", "--no-images")),
         Scenario("predict", "run", ("predict", "run", "../data/shapes/test/disc/000.png", "--format", "json")),
+        *map(_predicting, ("rows.csv", "rows.jsonl", "rows.parquet")),
+        _predicting("rows.csv", "predictions", "--replace"),
+        Scenario("figure", "run", ("figure", "run", "confusion", "--out", "figures/confusion.svg")),
+        Scenario("figure csv", "run", ("figure", "run", "confusion", "--out", "confusion.csv")),
         Scenario("evaluate", "run without cache", ("evaluate", "run")),
         Scenario("evaluate out", "list of mistakes", ("evaluate", "run", "--split", "test", "--out", "wrong.csv")),
         Scenario("audit out", "mapping", ("audit", "shards", "extra", "--out", "old.csv")),
