@@ -28,13 +28,14 @@ class Bench:
     Args:
         base: a new folder.
         library: faults.so.
+        needs: see `Server`.
     """
 
-    def __init__(self, base: Path, library: Path) -> None:
+    def __init__(self, base: Path, library: Path, needs: Iterable[str] = ()) -> None:
         self.base = base
         base.mkdir(parents=True, exist_ok=True)
         draw(base / "data")
-        self.server = Server(base, library)
+        self.server = Server(base, library, needs=needs)
         self.trial = self.server.trial
         self._known: dict[str, Undisturbed] = {}
         self._rivals: dict[str, State] = {}
@@ -254,7 +255,8 @@ def soak_kills(
     library = build_library(base)
     scenarios = [SCENARIOS[name] for name in names] if names else list(SCENARIOS.values())
     with ThreadPoolExecutor(workers) as pool, ExitStack() as stack:
-        benches = list(pool.map(lambda number: Bench(base / f"worker-{number}", library), range(workers)))
+        needs = [name for scenario in scenarios for name in scenario.needs]
+        benches = list(pool.map(lambda number: Bench(base / f"worker-{number}", library, needs), range(workers)))
         for bench in benches:
             stack.callback(bench.close)
         # each worker finds out about a share of the scenarios, and about the others when it comes to them
