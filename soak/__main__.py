@@ -23,6 +23,7 @@ from soak.faults import ROOT, build_library, scratch
 from soak.flips import Tally, soak_flips
 from soak.kills import Bench, soak_kills
 from soak.trials import HINDRANCES, KILLS, RIVALS, Report, Trial
+from soak.verbs import SCENARIOS
 
 _RESULTS = "docs/results/soak.md"
 _PARTS = ("kills", "flips", "fuzz")
@@ -122,7 +123,7 @@ def _run(given: argparse.Namespace, parts: list[str], base: Path) -> _Results:
 
 def _repeat(trial: Trial) -> int:
     base = scratch("trial")
-    bench = Bench(base / "worker-0", build_library(base))
+    bench = Bench(base / "worker-0", build_library(base), SCENARIOS[trial.scenario].needs)
     try:
         outcome = bench.make(trial)
     finally:

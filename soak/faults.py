@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -121,9 +121,10 @@ class Server:
         base: a folder of its own, which keeps its path, because some files hold absolute paths.
         library: faults.so.
         limit: seconds after which a command counts as hanging.
+        needs: modules that take seconds to import and that only some commands use.
     """
 
-    def __init__(self, base: Path, library: Path, limit: float = 60.0) -> None:
+    def __init__(self, base: Path, library: Path, limit: float = 60.0, needs: Iterable[str] = ()) -> None:
         self.base, self.trial, self.limit = base.resolve(), base.resolve() / "trial", limit
         self.cache = self.trial / "cache"
         self.trial.mkdir(parents=True, exist_ok=True)
@@ -136,7 +137,7 @@ class Server:
         }
         self.log = (self.base / "server.log").open("wb")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "soak.faults", str(library), str(self.trial)],
+            [sys.executable, "-m", "soak.faults", str(library), str(self.trial), *sorted(set(needs))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
@@ -211,11 +212,11 @@ def _calls(path: Path, trial: Path) -> tuple[Call, ...]:
     return tuple(found)
 
 
-def serve(library: str, trial: str) -> None:
+def serve(library: str, trial: str, *needs: str) -> None:
     """The server: import everything, then fork a child for each command on standard input."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for name in (*_WARM, *_own_modules()):
+    for name in (*_WARM, *_own_modules(), *needs):
         importlib.import_module(name)
     import torch
 
@@ -344,4 +345,4 @@ def scratch(name: str) -> Path:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2])
+    serve(*sys.argv[1:])

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from reprogram.files import is_leftover
 from soak.faults import Command, Ended, Server, build_library
 from soak.trials import HINDRANCES, RIVALS, SIGNALS, Outcome, Report, Supply, Trial, Undisturbed, chosen_calls
 from soak.verbs import SCENARIOS, STARTS, Scenario, State, differences, draw, mixtures, outside, state_of, take_step, visible
@@ -27,13 +28,14 @@ class Bench:
     Args:
         base: a new folder.
         library: faults.so.
+        needs: see `Server`.
     """
 
-    def __init__(self, base: Path, library: Path) -> None:
+    def __init__(self, base: Path, library: Path, needs: Iterable[str] = ()) -> None:
         self.base = base
         base.mkdir(parents=True, exist_ok=True)
         draw(base / "data")
-        self.server = Server(base, library)
+        self.server = Server(base, library, needs=needs)
         self.trial = self.server.trial
         self._known: dict[str, Undisturbed] = {}
         self._rivals: dict[str, State] = {}
@@ -86,7 +88,7 @@ class Bench:
     def _judge(self, trial: Trial, ended: Ended, known: Undisturbed) -> list[str]:
         """What is wrong right after the disturbance."""
         state = state_of(self.trial)
-        problems = mixtures(state, known.before, known.after)
+        problems = mixtures(state, known.before, known.after) + _strays(state, known, SCENARIOS[trial.scenario].keeps)
         if trial.manner not in HINDRANCES:
             if ended.code == 0 and visible(state) == visible(known.after):
                 return problems  # it was over before
@@ -102,7 +104,8 @@ class Bench:
             return [f"exit code 0, but {text}" for text in differences(found, expected)]
         problems = _sentence(ended)
         if not removing:
-            problems += [f"{path} is left behind" for path in state if path not in known.before and path not in known.after]
+            allowed = {*known.before, *known.after, *SCENARIOS[trial.scenario].keeps}
+            problems += [f"{path} is left behind" for path in state if path not in allowed]
         if trial.manner == "short":
             problems.append("a short write is no failure, but it ended the command")
         return problems
@@ -195,6 +198,13 @@ def _killed(ended: Ended) -> int:
     return int(ended.code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, *_INTERRUPTED))
 
 
+def _strays(state: State, known: Undisturbed, keeps: tuple[str, ...]) -> list[str]:
+    """What is hidden, but neither a leftover that the next command knows to remove nor what it continues from."""
+    new = (path for path in state if path not in known.before and path not in known.after and path not in keeps)
+    hidden = [path for path in new if path not in visible(state)]
+    return [f"{path} is a stray" for path in hidden if not any(map(is_leftover, (Path(path), *Path(path).parents)))]
+
+
 def _where(ended: Ended, trial: Trial) -> str:
     if trial.manner in SIGNALS:
         return f"after call {len(ended.calls)} ({ended.calls[-1]})" if ended.calls else "before any call"
@@ -245,7 +255,8 @@ def soak_kills(
     library = build_library(base)
     scenarios = [SCENARIOS[name] for name in names] if names else list(SCENARIOS.values())
     with ThreadPoolExecutor(workers) as pool, ExitStack() as stack:
-        benches = list(pool.map(lambda number: Bench(base / f"worker-{number}", library), range(workers)))
+        needs = [name for scenario in scenarios for name in scenario.needs]
+        benches = list(pool.map(lambda number: Bench(base / f"worker-{number}", library, needs), range(workers)))
         for bench in benches:
             stack.callback(bench.close)
         # each worker finds out about a share of the scenarios, and about the others when it comes to them

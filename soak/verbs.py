@@ -25,6 +25,8 @@ _FIT = (*_ANY_FIT, "--program", "padding", "--mapping", "blm+")
 _FIT_AUTO = (*_ANY_FIT, "--program", "padding", "--mapping", "auto", "--no-cache")
 # a mapping that is wrong often enough for a trial of training
 _TRY = ("fit", "--data", "../data/shapes", *TRAINED[:-1], "0.6", "--mapping", "rlm", "--seed", "2", "--out", "run")
+_SVG = ("matplotlib.backends.backend_svg",)
+_ONNX = ("onnx", "onnxscript", "torch.onnx._internal.exporter._core")  # onnxruntime begins a thread
 _LOGITS = ("logits", "--data", "../data/shapes", *SMALL, "--shard-size", "8", "--out", "shards")
 _PREDICT = ("map", "predict", "mapping", "shards", "--out")
 #: Files that are replaced several times on the way: whole at each moment, but neither as before nor as at the end.
@@ -42,6 +44,8 @@ class Scenario:
         again: what continues it, if the same command asks for that; by default nothing else does.
         rival: the same work with another result, started while the command is at work.
         once: whether a second success would do the work twice, so that it is not repeated when it was done.
+        needs: modules that it alone imports, which take seconds and are imported before it is forked.
+        keeps: what it may leave beside its place when it is stopped or hindered, to continue from there.
     """
 
     name: str
@@ -50,6 +54,22 @@ class Scenario:
     again: tuple[str, ...] = ()
     rival: tuple[str, ...] = ()
     once: bool = False
+    needs: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+
+
+def _predicting(out: str, start: str = "run", *more: str) -> Scenario:
+    """`predict --out`, which keeps what is done beside the file after every two images."""
+    images = ("predict", "run", "../data/shapes/test", "--out", out, *more)
+    command = (*images, "--batch-size", "2", "--save-every", "2", "--workers", "0")
+    return Scenario(
+        f"predict {out.rpartition('.')[2]}{' replace' if more else ''}",
+        start,
+        command,
+        again=() if more else (*command, "--resume"),
+        rival=(*command, "--top", "2"),
+        keeps=(f".{out}.partial", f".{out}.journal"),
+    )
 
 
 #: What stands there before: the commands that make it (a first word that is no verb is one of `_STEPS`).
@@ -57,6 +77,7 @@ STARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "empty": (),
     "run": (_FIT,),
     "run without cache": (_FIT, ("forget", "cache")),
+    "predictions": (_FIT, ("predict", "run", "../data/more", "--out", "rows.csv")),
     "list of mistakes": (_FIT, ("evaluate", "run", "--split", "train", "--out", "wrong.csv")),
     "shards": (_LOGITS,),
     "shards, one missing": (_LOGITS, ("forget", "shards/train-00001.npz")),
@@ -108,15 +129,20 @@ SCENARIOS = {
         Scenario("report", "run", ("report", "run", "--out", "page.html")),
         Scenario("report again", "run", ("report", "run", "--no-images")),
         Scenario("predict", "run", ("predict", "run", "../data/shapes/test/disc/000.png", "--format", "json")),
+        *map(_predicting, ("rows.csv", "rows.jsonl", "rows.parquet")),
+        _predicting("rows.csv", "predictions", "--replace"),
+        Scenario("figure", "run", ("figure", "run", "confusion", "--out", "figures/confusion.svg"), needs=_SVG),
+        Scenario("figure csv", "run", ("figure", "run", "confusion", "--out", "confusion.csv")),
         Scenario("evaluate", "run without cache", ("evaluate", "run")),
         Scenario("evaluate out", "list of mistakes", ("evaluate", "run", "--split", "test", "--out", "wrong.csv")),
         Scenario("audit out", "mapping", ("audit", "shards", "extra", "--out", "old.csv")),
         Scenario("forecast out", "shards", ("forecast", "shards", "--out", "forecast.json")),
-        Scenario("export", "run", ("export", "run", "--out", "exported", "--replace")),
+        Scenario("export", "run", ("export", "run", "--out", "exported", "--replace"), needs=_ONNX),
         Scenario(
             "export adapter",
             "run",
             ("export", "run", "--format", "onnx-adapter", "--out", "task", "--backbone", "backbone.onnx", "--replace"),
+            needs=_ONNX,
         ),
     )
 }

@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
 from reprogram import ReprogramError
+from reprogram.files import write_sealed
 from reprogram.files.tables import Column
 from reprogram.predict.output import output
 from reprogram.predict.words import Meant
@@ -149,3 +151,66 @@ def test_rows_of_any_name_stand_in_every_format(tmp_path):
     assert [{**row, "image": ""} for row in table] == [{**line, "image": ""} for line in lines]
     csv = (tmp_path / "csv").read_bytes()
     assert b'\n\'=1.png,x|y,0.1,\n\xff.png,x|y,0.1,\n"two\nlines.png",x|y,0.1,\ne.png,x|y,0.1,bad\n' in csv
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_that_were_complete_and_are_gone_are_not_called_complete(tmp_path, form, monkeypatch):
+    out, journal = tmp_path / "out", tmp_path / ".out.journal"
+    real = type(out).unlink
+
+    def killed(path, *arguments, **options):
+        if path == journal and not options:
+            raise MemoryError
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(type(out), "unlink", killed)
+    with pytest.raises(MemoryError):
+        fill(out, form, resume=True)
+    monkeypatch.undo()
+    if form != "parquet":
+        content = out.read_bytes()
+        out.write_bytes(b"something else")
+        with pytest.raises(ReprogramError, match=r"were complete, but neither .*--replace"):
+            fill(out, form, resume=True)
+        out.write_bytes(content)
+        journal_text = journal.read_text()
+        assert fill(out, form, resume=True).rows == 7
+        journal.write_text(journal_text)
+    out.unlink()
+    with pytest.raises(ReprogramError, match=r"were complete, but neither .*--replace"):
+        fill(out, form, resume=True)
+    assert fill(out, form, replace=True).rows == 7
+
+
+def test_a_disk_that_is_full_at_once_keeps_no_rows_that_do_not_count(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        fill(tmp_path / "out.csv", "csv")
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_are_kept_in_a_file_and_in_nothing_else(tmp_path):
+    (tmp_path / "elsewhere").write_text("precious")
+    for make in (os.mkfifo, lambda path: path.symlink_to("elsewhere"), os.mkdir):
+        make(tmp_path / ".out.csv.partial")
+        with pytest.raises(ReprogramError, match=r"partial' is no file, .*; remove it"):
+            fill(tmp_path / "out.csv", "csv")
+        shutil.rmtree(tmp_path / ".out.csv.partial") if make is os.mkdir else (tmp_path / ".out.csv.partial").unlink()
+    assert (tmp_path / "elsewhere").read_text() == "precious"
+
+
+@pytest.mark.parametrize("lie", [{"bytes": 2**62}, {"bytes": 2**70}, {"complete": True}])
+def test_a_journal_that_lies_is_refused_before_the_disk_is_filled(tmp_path, lie):
+    out, journal = tmp_path / "out.csv", tmp_path / ".out.csv.journal"
+    stopped(out)
+    content = json.loads(journal.read_text())
+    del content["sha256"]
+    write_sealed(journal, {**content, **lie})
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ReprogramError, match=r"--replace"):
+        fill(out, "csv", resume=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

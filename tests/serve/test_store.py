@@ -105,6 +105,28 @@ def test_a_task_that_was_not_uploaded_stays(client, made_tasks):
     assert client("GET", "/v1/tasks/boats")[1]["class_names"] == ["ship", "canoe"]
 
 
+def test_clients_write_neither_through_links_nor_over_what_cannot_be_served(client, made_tasks, tmp_path):
+    elsewhere = shutil.copytree(made_tasks / "padded", tmp_path / "elsewhere")
+    damaged = client.folder / "unservable"
+    damaged.mkdir()
+    (damaged / "artefact.json").write_text("{}")
+    (client.folder / "linked").symlink_to(elsewhere)
+    (client.folder / "dangling").symlink_to(tmp_path / "nowhere")
+    before = {path: path.read_bytes() for path in (*elsewhere.iterdir(), damaged / "artefact.json")}
+    try:
+        for name in ("linked", "dangling", "unservable"):
+            status, said = client("PUT", f"/v1/tasks/{name}", packed(made_tasks / "birds"), ZIP)
+            assert (status, "was not uploaded" in said["error"]) == (422, True), said
+            assert client("DELETE", f"/v1/tasks/{name}")[0] in (404, 422)
+        assert {path: path.read_bytes() for path in before} == before
+        assert not (tmp_path / "nowhere").exists()
+        assert (client.folder / "linked").is_symlink()
+    finally:
+        (client.folder / "linked").unlink()
+        (client.folder / "dangling").unlink()
+        shutil.rmtree(damaged)
+
+
 def test_a_folder_is_followed(client, made_tasks, tmp_path):
     def appears(name, there):
         deadline = time.monotonic() + 20

@@ -32,6 +32,7 @@ _KINDS = {
     "fit": ("fsync", "rename", "unlink", "write"),
     "fit by default": ("rename", "write"),
     "logits": ("fallocate", "mkdir", "open", "rename"),
+    "predict csv": ("rename", "write"),
     "map replace": ("fsync", "mkdir", "open", "rename", "rmdir", "unlink", "write"),
 }
 

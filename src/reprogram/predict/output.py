@@ -9,6 +9,7 @@ beyond them is cut off. Both are gone when the table is complete.
 import contextlib
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from reprogram.errors import ReprogramError
-from reprogram.files import claimed_folder, locked, read_sealed, write_file, write_sealed
+from reprogram.files import claimed_folder, locked, read_sealed, sha256, write_file, write_sealed
 from reprogram.files.tables import Column, Row, TableForm, parquet_of_lines, table_head, table_line
 from reprogram.files.writing import beside, sync_folder
 from reprogram.predict.words import Meant
@@ -131,6 +132,8 @@ class Output:
             self._continue(self._before)
         elif self.partial.exists():
             self._check_content(self._before)
+        else:
+            self._check_placed(self._before)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -159,7 +162,8 @@ class Output:
             if image is None:
                 break
             self._paths.update(_path_bytes(image.path))
-        if self._paths.hexdigest() != before.paths_sha256:
+        more = before.complete and next(images, None) is not None
+        if more or self._paths.hexdigest() != before.paths_sha256:
             raise ReprogramError(
                 f"the first {before.rows:,} images are others than those that {str(self.out)!r} was begun with; give the "
                 "same ones, or begin anew with --replace"
@@ -216,15 +220,20 @@ class Output:
 
     def _abandon(self) -> None:
         """Keep what is done, or leave nothing where nothing is."""
-        if self.complete or self._keeping or (self._before is not None and self._before.complete):
+        if self.complete or (self._before is not None and self._before.complete):
             return
-        if self.rows:
+        if self._keeping:
+            if not os.path.lexists(self.journal):  # no row counts, and where the disk is full, the room is missed
+                self.partial.unlink(missing_ok=True)
+        elif self.rows:
             self._keep()
         elif self._before is None:
             self.journal.unlink(missing_ok=True)
             self.partial.unlink(missing_ok=True)
 
     def _open(self, how: int) -> None:
+        if os.path.lexists(self.partial) and not stat.S_ISREG(self.partial.lstat().st_mode):
+            raise ReprogramError(f"{str(self.partial)!r} is no file, but rows are to be kept in it; remove it")
         flags = os.O_RDWR | os.O_CREAT | how | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         self._descriptor = os.open(self.partial, flags, 0o666)
 
@@ -248,13 +257,25 @@ class Output:
         os.lseek(self._descriptor, before.bytes, os.SEEK_SET)
         self._bytes = before.bytes
 
+    def _check_placed(self, before: _Kept) -> None:
+        """Raise unless the rows that were complete are in their place: somebody may have removed or replaced the file."""
+        try:  # of Parquet nobody knows more than that it is there: its bytes are not those of the rows
+            placed = self.out.exists() and (self.form == "parquet" or sha256(self.out) == before.content_sha256)
+        except OSError:
+            placed = False
+        if not placed:
+            raise ReprogramError(
+                f"the rows of {str(self.out)!r} were complete, but neither there nor in {self.partial.name!r} are they any "
+                "more; begin anew with --replace"
+            )
+
     def _check_content(self, before: _Kept) -> None:
         self._open(0)
         left = before.bytes
         while left and (block := os.read(self._descriptor, min(left, _BLOCK))):
             self._content.update(block)
             left -= len(block)
-        if self._content.hexdigest() != before.content_sha256:
+        if left or self._content.hexdigest() != before.content_sha256:
             raise ReprogramError(
                 f"what was kept of {str(self.out)!r} in {self.partial.name!r} has changed since it was written (its SHA-256 "
                 "differs); begin anew with --replace"

@@ -4,6 +4,7 @@ A task is a model. Its input is a tensor of pixels, UINT8 or FP32 in [0, 1], or 
 outputs are `label`, `probability` and `probabilities`, and as extensions `evidence`, `set` and `p_typical`.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from reprogram.text import json_text
 EXTENSIONS = ["evidence", "prediction_sets"]
 _KINDS = {"UINT8": np.uint8, "FP32": np.float32}
 _OUTPUTS = ("label", "probability", "probabilities", "evidence", "set", "p_typical")
+_MOST_SIDES = 8  # of a tensor: numpy knows no more than 64, and an image has no more than 4
 _ALWAYS = ("label", "probability", "probabilities")
 
 
@@ -79,10 +81,12 @@ def read_tensor(given: dict[str, Any], way: Way, limits: Limits) -> list[Tensor]
     kind, shape, data = given.get("datatype"), given.get("shape"), given.get("data")
     if not isinstance(shape, list) or not all(type(side) is int and 0 < side < 2**31 for side in shape):
         raise Refusal(422, "the shape of the tensor is no list of whole numbers from 1 on; send those")
+    if len(shape) > _MOST_SIDES:
+        raise Refusal(422, f"a shape of {len(shape):,} sides was sent, but (N, 3, H, W) is expected; reshape it")
     if not isinstance(data, list):
         raise Refusal(422, "data is no list; send the numbers of the tensor in JSON")
     if kind == "BYTES":
-        if len(data) != int(np.prod(shape, dtype=np.float64)):
+        if len(data) != math.prod(shape):
             raise Refusal(422, f"{len(data):,} images were sent with the shape {shape[:5]}; send as many as it says")
         if len(data) > limits.images:
             raise Refusal(
@@ -90,7 +94,7 @@ def read_tensor(given: dict[str, Any], way: Way, limits: Limits) -> list[Tensor]
             )
         named = ((str(number), one) for number, one in enumerate(data, start=1))
         return [decoded(from_base64(text, f"image {name}"), name, way, limits) for name, text in named]
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise Refusal(422, f"a tensor of {str(kind)[:50]} was sent, but UINT8, FP32 and BYTES are read; convert it")
     try:
         numbers = np.array(data, dtype=np.float64).ravel()
@@ -102,7 +106,7 @@ def read_tensor(given: dict[str, Any], way: Way, limits: Limits) -> list[Tensor]
         and not bool(((numbers >= 0) & (numbers <= 255) & (numbers == np.floor(numbers))).all())
     ):
         raise Refusal(422, "data of UINT8 holds numbers that are not whole or not in 0 to 255; send FP32, or scale them")
-    if numbers.size != int(np.prod(shape, dtype=np.float64)):
+    if numbers.size != math.prod(shape):
         raise Refusal(422, f"{numbers.size:,} numbers were sent with the shape {shape[:5]}; send as many as it says")
     return from_array(numbers.astype(_KINDS[kind]).reshape(shape), way, limits)
 

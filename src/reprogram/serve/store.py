@@ -1,6 +1,7 @@
 """Where tasks come from: runs that were named, a folder of them that is watched, and artefacts that clients send."""
 
 import io
+import os
 import re
 import shutil
 import threading
@@ -209,12 +210,16 @@ class Store:
 
     def _check_ours(self, name: str, path: Path) -> None:
         entry = self.tasks.entries.get(name)
-        if entry is not None and not (entry.uploaded and entry.folder == path):
+        # neither what a link leads to, nor what lies there and cannot be served, came from a client
+        foreign = path.is_symlink() or (entry is None and os.path.lexists(path))
+        if foreign or (entry is not None and not (entry.uploaded and entry.folder == path)):
             raise Refusal(422, f"task {name!r} was not uploaded, so it stays as it is; choose another name")
 
 
 def _removable(path: Path) -> bool:
-    """Whether a folder is a plain artefact, as clients send them, and no run."""
+    """Whether a folder is a plain artefact, as clients send them, and no run and no link."""
+    if path.is_symlink():
+        return False
     return (path / FILES[0]).is_file() and all(entry.name in FILES or is_leftover(entry) for entry in path.iterdir())
 
 
