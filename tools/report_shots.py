@@ -9,6 +9,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 _ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+#: What a picture in the repository may take.
+_MOST_BYTES = 150_000
 #: name of the picture, selector of what is in it (None: the first screen), width, colours
 _SHOTS = (
     ("summary", None, 1180, "light"),
@@ -39,9 +41,10 @@ def main(report: Path, folder: Path) -> None:
 
 
 def _write(path: Path, taken: bytes) -> None:
-    """With a palette, which is a third of the size and cannot be told apart."""
-    picture = Image.open(BytesIO(taken)).convert("RGB")
-    picture.quantize(160, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(path, optimize=True)
+    """With all its colours: a palette turns the few marks in orange grey, as most of a page is."""
+    Image.open(BytesIO(taken)).convert("RGB").save(path, optimize=True)
+    if path.stat().st_size > _MOST_BYTES:
+        raise SystemExit(f"{path} has {path.stat().st_size:,} bytes, more than {_MOST_BYTES:,}; show less")
     print(f"{path}: {path.stat().st_size / 1000:.0f} KB")
 
 

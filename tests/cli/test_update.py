@@ -78,7 +78,8 @@ def test_images_are_added_forgotten_and_classes_removed(mapping, place, tmp_path
     printed = capsys.readouterr().out
     assert "square" in printed
     assert "added 10 samples" in printed
-    assert "result.json and predictions.csv tell of it as trained" in printed
+    assert "result.json, predictions.csv and report.html tell of it as trained" in printed
+    assert "write the report anew: reprogram report " in printed
     same(old, whole)
     (record,) = json.loads((old / "artefact" / "artefact.json").read_text())["updates"]
     assert record["add"]["new_classes"] == ["square"]

@@ -15,7 +15,8 @@ from reprogram.mappings.making import make_mapping
 from reprogram.report import write_report
 from reprogram.report.outline import outline
 from reprogram.report.packing import by_likeness, packed
-from reprogram.report.words import passages
+from reprogram.report.page import summary_html
+from reprogram.report.words import accuracies, passages
 from reprogram.report.worries import worries
 from reprogram.report.write import report_text
 from reprogram.run.outcomes import Outcomes
@@ -118,6 +119,30 @@ def test_several_runs_and_text(run, hostile, tmp_path, monkeypatch):
     assert not (tmp_path / "report.html").exists()
 
 
+def test_the_text_of_one_run_fits_a_terminal(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    first, *table = here("report", run[0], "--text").stdout.splitlines()
+    assert "model timm:test_resnet" in first
+    assert "all runs" not in first
+    assert sum(run[0].name in line for line in table) == 1
+    assert not any("sel." in line for line in table)  # it is the saved model
+
+
+def test_without_validation_nothing_is_called_selected(run):
+    record = read_run(run[0])
+    told = replace(outline(record), selected=None, last=0.5, best_on_test=0.5)
+    three = accuracies(record, told)
+    assert "no validation images" in three[0].meaning
+    page = summary_html(0, told, three, [], worries(record), None)
+    assert "All three agree" not in page
+    assert "Those that there are agree." in page
+
+
+def test_what_was_not_measured_is_no_reason_for_calm(run, hostile):
+    assert "Nothing was measured here" in titles(read_run(run[0] / "artefact"))
+    assert "Few rows were held out" in titles(read_run(hostile))
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -125,6 +150,7 @@ def test_several_runs_and_text(run, hostile, tmp_path, monkeypatch):
         (["report", "nowhere"], ["'nowhere'", "run folder"]),
         (["report", "{run}", "--out", "{run}"], ["is a folder", "report.html"]),
         (["report", "{run}", "--text", "--out", "x.html"], ["--text", "x.html"]),
+        (["report", "{run}", "--out", "page.txt"], ["'page.txt'", ".html"]),
         (["report", "{shapes}"], ["neither a run nor a mapping"]),
     ],
 )

@@ -20,8 +20,11 @@ def figure(plan: FigurePlan) -> None:
             rows.append(
                 [name, kind.meaning, "yes" if reason is None else f"no: {reason.partition(': ')[2].partition(';')[0]}"]
             )
-        show_table(("figure", "what it shows", "here"), rows)
-        for_stream().say(f"draw one: reprogram figure {pasted(plan.runs[0])} confusion --out confusion.png")
+        show_table(("figure", "what it shows", "here"), rows, longest=100)
+        drawable = [row[0] for row in rows if row[2] == "yes"]
+        name = next((name for name in ("confusion", "mapping") if name in drawable), drawable[0] if drawable else None)
+        if name is not None:  # one that this folder has
+            for_stream().say(f"draw one: reprogram figure {pasted(plan.runs[0])} {name} --out {name}.png")
         return
     options: dict[str, Any] = {"classes": plan.command.classes} if plan.command.classes else {}
     path, notes = draw_figure(plan.kind.name, records, plan.out, dark=plan.command.dark, **options)

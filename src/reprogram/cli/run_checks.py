@@ -120,6 +120,10 @@ def check_report(command: ReportCommand) -> ReportCommand:
         raise ReprogramError(f"--text prints a table and writes no file, but --out {shown(command.out)} was given; give one")
     if command.out is not None and is_folder(expanded(command.out, "--out")):
         raise ReprogramError(f"--out {shown(command.out)} is a folder, but the report is a file; name it report.html there")
+    if command.out is not None and not command.out.lower().endswith((".html", ".htm")):
+        raise ReprogramError(
+            f"--out {shown(command.out)} was given, but the report is a page that a browser opens; let the name end in .html"
+        )
     return command
 
 

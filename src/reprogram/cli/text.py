@@ -20,12 +20,16 @@ def show(line: str) -> None:
 
 
 def show_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str | Sequence[str]]], *, numbers: Iterable[str] = ()
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str | Sequence[str]]],
+    *,
+    numbers: Iterable[str] = (),
+    longest: int = _CELL,
 ) -> None:
     """Print a table; the columns of `numbers` are set flush right.
 
     A long name is shortened, so that the table stays one. A cell of several texts has commas between them, and each of them
-    is shortened by itself.
+    is shortened by itself. `longest` is what a text may take: more where the texts are our own, and are read to the end.
     """
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     right = set(numbers)
@@ -33,16 +37,16 @@ def show_table(
         lines = "\n".join(map(printable, heading.split("\n")))
         table.add_column(Text(lines), justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(cell)) for cell in row))
+        table.add_row(*(Text(_cell(cell, longest)) for cell in row))
     console = Console(highlight=False, markup=False, emoji=False)
     with console.capture() as drawn:
         console.print(table)
     print(drawn.get(), end="")  # not by the console, which ends the process itself where a pipe is closed
 
 
-def _cell(content: str | Sequence[str]) -> str:
+def _cell(content: str | Sequence[str], longest: int) -> str:
     parts = (content,) if isinstance(content, str) else content
-    return ", ".join(shortened(printable(part), _CELL) for part in parts)
+    return ", ".join(shortened(printable(part), longest) for part in parts)
 
 
 def show_pairs(rows: dict[str, str]) -> None:

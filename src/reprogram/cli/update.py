@@ -6,10 +6,11 @@ from reprogram.answers.mapping import AnswerMapping
 from reprogram.answers.update import Change, update_mapping
 from reprogram.cli.commands import UpdateCommand
 from reprogram.cli.outside import files_matter
-from reprogram.cli.text import show, show_table
+from reprogram.cli.text import pasted, show, show_table
 from reprogram.errors import ReprogramError
 from reprogram.mappings.artefact import artefact_folder, changing, check_new, read_description
 from reprogram.progress import Progress, for_stream
+from reprogram.report.write import REPORT
 from reprogram.run.update import update_run
 from reprogram.text import shortened
 
@@ -40,10 +41,17 @@ def update(command: UpdateCommand) -> None:
         progress.say(f"removed {', '.join(map(shortened, remove))}")
     for note in notes:
         progress.say(f"note: {note}")
+    page = folder / REPORT if out is None and (folder / REPORT).is_file() else None
     if of_model and artefact_folder(folder) != folder and out is None:
-        progress.say(f"the model in {command.artefact} has changed; result.json and predictions.csv tell of it as trained")
+        files = ["result.json", "predictions.csv", *([] if page is None else [REPORT])]
+        told = f"{', '.join(files[:-1])} and {files[-1]} tell of it as trained"
+        progress.say(f"the model in {command.artefact} has changed; {told}")
     else:
         progress.say(f"written to {command.out or command.artefact}")
+        if page is not None:
+            progress.say(f"{REPORT} in it tells of the mapping before")
+    if page is not None:  # with the data of a run it takes a while, so it is left to whoever wants it
+        progress.say(f"write the report anew: reprogram report {pasted(folder)}")
 
 
 def _change_run(

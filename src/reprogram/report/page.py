@@ -142,8 +142,9 @@ def _three(three: list[Accuracy]) -> list[str]:
         f"<dt>{percent(one.share)}</dt><dd>{html.escape(one.name)}<span>{html.escape(one.meaning)}</span></dd>"
         for one in three
     ]
-    same = three[0].share is not None and len({one.share for one in three}) == 1
-    note = ['<p class="small soft">All three agree here.</p>'] if same else []
+    measured = [one.share for one in three if one.share is not None]
+    agree = "All three agree here." if len(measured) == len(three) else "Those that there are agree."
+    note = [f'<p class="small soft">{agree}</p>'] if len(set(measured)) == 1 and len(measured) > 1 else []
     return ['<div class="card"><h3>Three test accuracies</h3><dl class="three">', *rows, "</dl>", *note, "</div>"]
 
 

@@ -46,14 +46,12 @@ def accuracies(record: RunRecord, told: Outline) -> list[Accuracy]:
         return []
     chosen = record.result["selected_epoch"]
     epoch = f"epoch {chosen}" if chosen else "the images unchanged"
+    meaning = f"the epoch that was best on validation images ({epoch}): what you get"
     if told.selected is None:
-        selected, last = "nothing: there are no validation images to select by", f"{epoch}, chosen by nobody: what you get"
-    else:
-        selected = f"the epoch that was best on validation images ({epoch}): what you get"
-        last = "the final epoch, chosen by nobody: an honest number, too"
+        meaning = f"there are no validation images to select an epoch by; saved is the last one ({epoch})"
     return [
-        Accuracy(told.selected, "selected", selected),
-        Accuracy(told.last, "last", last),
+        Accuracy(told.selected, "selected", meaning),
+        Accuracy(told.last, "last", "the final epoch, chosen by nobody: an honest number, too"),
         Accuracy(
             told.best_on_test,
             "best on test",
@@ -106,7 +104,8 @@ def _cost(record: RunRecord, told: Outline) -> Iterator[Sentence]:
     if record.result is None:
         return
     if told.seconds is not None:
-        yield Sentence(f"{duration(told.seconds).replace(' h', ' hours')} of computing.", timed=True)
+        took = duration(told.seconds).replace(" h", " hours") if told.seconds >= 1 else "Less than a second"
+        yield Sentence(f"{took} of computing.", timed=True)
     free, frozen = record.result["parameters"]["free"], record.result["parameters"]["frozen"]
     if free:
         yield Sentence(

@@ -8,12 +8,15 @@ from typing import Literal
 import numpy as np
 
 from reprogram.report.names import counted, image_name, listed, percent, quoted, shown
+from reprogram.report.outline import held_out
 from reprogram.run.outcomes import Outcomes
 from reprogram.run.record import RunRecord
 
 Level = Literal["serious", "mild", "fine"]
 #: Below so many images of a class, nothing certain can be said of it.
 FEW = 10
+#: Below so many rows in all, an accuracy is uncertain by ten points and more.
+_FEW_ROWS = 50
 #: From this confidence on a wrong answer makes one look at the label.
 SURE = 0.95
 _RARE = 2.576  # how far from 0 a normal variable lies in 1 of 100 cases
@@ -80,6 +83,8 @@ def _of_mapping(record: RunRecord) -> Iterator[Worry]:
 
 def _of_test(record: RunRecord) -> Iterator[Worry]:
     test, result = record.test, record.result
+    if result is None:
+        yield from _of_rows(record)
     if result is not None and result["interval_95"][0] <= result["chance"]:
         yield Worry(
             "serious",
@@ -110,6 +115,30 @@ def _of_test(record: RunRecord) -> Iterator[Worry]:
             "Confidence cannot be believed as it is",
             f"On the mean the answers say {percent(sure)} and {percent(right)} of them are right (calibration error "
             f"{error:.2f}).",
+        )
+
+
+def _of_rows(record: RunRecord) -> Iterator[Worry]:
+    """A mapping, or an artefact, without test images: what is known of its accuracy, if anything."""
+    held = held_out(record)
+    if held is None:
+        yield Worry(
+            "mild",
+            "Nothing was measured here",
+            "Nobody can tell from this folder how often it is right. "
+            + (
+                "`reprogram report` of the whole run folder tells more."
+                if record.source is not None
+                else "`reprogram map` holds rows out to measure it."
+            ),
+        )
+    elif held.score.n < _FEW_ROWS:
+        low, high = held.score.interval
+        yield Worry(
+            "mild",
+            "Few rows were held out",
+            f"The accuracy was measured on {counted(held.score.n, 'row')}, so it is known only roughly: it lies between "
+            f"{percent(low, 0)} and {percent(high, 0)}.",
         )
 
 

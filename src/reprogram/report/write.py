@@ -102,7 +102,7 @@ def comparison(outlines: Sequence[Outline]) -> tuple[list[tuple[str, bool]], lis
     alike = [
         place
         for place, (text, _) in enumerate(HEADINGS)
-        if text in ("data", "model", "program") and len(rows) > 1 and len({row[place] for row in rows}) == 1
+        if text in ("data", "model", "program") and len({row[place] for row in rows}) == 1
     ]
     same = ", ".join(f"{HEADINGS[place][0]} {rows[0][place]}" for place in alike if rows[0][place] != "–")
     kept = [place for place in range(len(HEADINGS)) if place not in alike]

@@ -35,7 +35,7 @@ function classesPart(run, weights) {
         [String(test.n[place]), test.n[place]]);
     }
     if (run.training) cells.push([whole(run.training[place]), run.training[place]]);
-    const top = weights.top(place)[0];
+    const top = supporting(weights.top(place));
     cells.push(top ? label(run.labels[top[0]]) : "–");
     return cells;
   });
@@ -43,7 +43,7 @@ function classesPart(run, weights) {
   list.id = "class-table";
   weights.listeners.push(() => {
     for (const row of list.tBodies[0].rows) {
-      const top = weights.top(Number(row.dataset.place))[0];
+      const top = supporting(weights.top(Number(row.dataset.place)));
       row.cells[row.cells.length - 1].replaceChildren(top ? label(run.labels[top[0]]) : "–");
     }
     show(picked);
@@ -52,7 +52,12 @@ function classesPart(run, weights) {
   const part = el("div", { class: "two wider" },
     el("div", {}, searchBox(list, "classes"), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of classes" }, list)),
     el("div", {}, el("div", { class: "row controls" }, el("label", { for: "class-picker" }, "Class"), el("div", { class: "grow" }, picker)), detail));
-  return { part, pick };
+  return { part, pick, tested: Boolean(test) };
+}
+
+/** The label that speaks most for a class: one of a large weight against it does not stand for it. */
+function supporting(top) {
+  return top.find(([, weight]) => weight > 0) || top[0];
 }
 
 /** The class of the lowest accuracy that has been tested: where a reader wants to look first. */

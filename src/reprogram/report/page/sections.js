@@ -10,7 +10,7 @@ function runParts(run) {
   const weights = new Weights(run);
   const classes = classesPart(run, weights);
   const found = [
-    part("classes", "Classes", "Every class with its accuracy and how far that can be believed. Pick one to see what stands for it.", classes.part),
+    part("classes", "Classes", `${classes.tested ? "Every class with its accuracy and how far that can be believed" : "Every class, and what it rests on"}. Pick one to see what stands for it.`, classes.part),
     confusionPart(run),
     surePart(run),
     mappingPart(run, weights),
@@ -92,7 +92,7 @@ function surePart(run) {
           el("div", {}, out.answers, el("span", { class: "label" }, `of ${whole(run.tested)} answers`))),
         slider, range, chart),
       el("div", { class: "card" }, el("h3", {}, "Does confidence hold?"), reliabilityChart(test.reliability),
-        el("p", { class: "small soft" }, `On the dashed line, answers that say 80 % are right in 80 % of the cases; below it they promise too much. Larger dots are more answers; bars are 95 % intervals. Mean distance: ${amount(test.error)}.`))));
+        el("p", { class: "small soft" }, `On the dashed line, answers that say 80 % are right in 80 % of the cases; below it they promise too much. Larger dots are more answers; bars are 95 % intervals. Mean distance: ${test.error.toFixed(3)}.`))));
 }
 
 function mappingPart(run, weights) {
@@ -173,7 +173,7 @@ function answerCard(run, classes, one) {
     el("h3", {}, el("span", { class: `verdict ${right ? "right" : "wrong"}` }, right ? "right" : "wrong"), " ", el("bdi", {}, short(classes[one.predicted], 60)), el("span", { class: "small soft" }, `, ${percent(one.confidence, 0)} sure`)),
     right ? null : el("p", { class: "small inline" }, "The label says ", name(classes[one.label]), "."),
     one.evidence.length ? bars(one.evidence.map(([place, value]) => [label(run.labels[place]), value, amount(value)]), most) : null,
-    one.top.length ? el("p", { class: "small soft inline" }, "The model itself says ", one.top.slice(0, 3).flatMap(([place, share], at) => [at ? ", " : "", label(run.labels[place]), ` ${percent(share, 0)}`]), ".") : null,
+    one.top.length ? el("p", { class: "small soft inline" }, "The model itself says ", one.top.slice(0, 3).flatMap(([place, share], at) => [at ? ", " : "", label(run.labels[place]), share < 0.01 ? " (below 1\u00a0%)" : ` ${percent(share, 0)}`]), ".") : null,
     el("p", { class: "small soft" }, name(one.name)));
   return one.image
     ? el("div", { class: "card answer", tabindex: -1 }, el("img", { src: one.image, alt: `Test image ${one.name}`, width: 72, height: 72 }), words)
