@@ -1,5 +1,6 @@
 """What was said about images, as JSON values: the same names as `reprogram predict --format json` has."""
 
+from heapq import nlargest
 from typing import Any
 
 from reprogram.serve.batching import Job
@@ -12,13 +13,12 @@ def rows_of(job: Job, top: int) -> list[dict[str, Any]]:
     for part in job.parts:
         said = part.said
         most = min(top, len(classes))
-        best = said.probabilities[part.start : part.stop].topk(most, dim=1) if most > 1 else None
+        best = _best(said.probabilities[part.start : part.stop].tolist(), most) if most > 1 else None
         shares = said.confidence[part.start : part.stop].tolist()
         for place, row in enumerate(range(part.start, part.stop)):
             content: dict[str, Any] = {"label": said.labels[row], "probability": shares[place]}
             if best is not None:
-                pairs = zip(best.indices[place].tolist(), best.values[place].tolist(), strict=True)
-                content["top"] = [{"label": classes[index], "probability": share} for index, share in pairs]
+                content["top"] = [{"label": classes[index], "probability": share} for index, share in best[place]]
             content["evidence"] = [
                 {"source": one.source, "weight": one.weight, "logit": one.logit, "contribution": one.product}
                 for one in said.evidence[row]
@@ -30,3 +30,8 @@ def rows_of(job: Job, top: int) -> list[dict[str, Any]]:
                 content["none_of_these"] = bool(said.unlike[row])
             rows.append(content)
     return rows
+
+
+def _best(rows: list[list[float]], most: int) -> list[list[tuple[int, float]]]:
+    """The numbers of the best classes of each row, with their probabilities; among the same ones the first comes first."""
+    return [nlargest(most, enumerate(row), key=lambda one: one[1]) for row in rows]
