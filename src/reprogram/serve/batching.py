@@ -1,8 +1,7 @@
 """What waits for the model, from all clients and tasks, goes through it together where the way is the same.
 
 Nothing waits for a batch to fill: while the model works on one, the next one gathers. On a CPU each processor works on a
-small batch of its own, which takes less time than sharing a large one (docs/results/serving.md); elsewhere one thread runs
-the model.
+small batch of its own, so that nobody waits for a large one to be done; elsewhere one thread runs the model.
 """
 
 import threading
