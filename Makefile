@@ -59,14 +59,14 @@ compiler:
 		echo 'the tests need a C compiler named cc: install gcc and the headers of the C library (Debian and Ubuntu: apt-get install gcc libc6-dev)' >&2; exit 1; \
 	fi
 
-# The page of a report is tried in a real browser. Without one exactly these tests do not run, and say so.
+# The page of a report and that of the service are tried in a real browser. Without one exactly these tests do not run, and say so.
 browser:
 	@command -v chromium > /dev/null || command -v google-chrome > /dev/null || command -v chromium-browser > /dev/null || \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 		export DEBIAN_FRONTEND=noninteractive; apt-get update -q && apt-get install -qy --no-install-recommends chromium fonts-dejavu-core || \
-		echo 'Chromium could not be installed: the tests of the report in a browser will not run' >&2; \
+		echo 'Chromium could not be installed: the tests of the pages of report and service will not run' >&2; \
 	else \
-		echo 'the tests of the report in a browser will not run: install Chromium (Debian and Ubuntu: apt-get install chromium)' >&2; \
+		echo 'the tests of the pages of report and service will not run: install Chromium (Debian and Ubuntu: apt-get install chromium)' >&2; \
 	fi
 
 test: $(VENV)/.all compiler browser

@@ -1,6 +1,7 @@
 """Fixtures that several test files share."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -13,6 +14,27 @@ from reprogram.sources.load import load_frozen
 # The networks here are small and the test workers share the cores: a second thread mostly waits for the first one.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that the tests start
+
+
+# The camera is one that the browser makes up.
+CHROMIUM = (
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--no-first-run", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
+)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium without a window, one for all tests of a worker; where there is none, no page is tried."""
+    found = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
+    if found is None:
+        pytest.skip("no Chromium on PATH: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=found, args=list(CHROMIUM))
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

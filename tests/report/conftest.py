@@ -1,21 +1,12 @@
-"""One browser for all tests of a worker, and runs to look at."""
+"""Runs to look at."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 
 from command import here
 
-_ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 HOSTILE = (
     "<script>alert(1)</script>",
     "[red]bold[/red] {{data}}",
@@ -24,20 +15,6 @@ HOSTILE = (
     "x" * 300,
     "&lt; ' \" ` \u2028 =1+1",
 )
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Chromium without a window."""
-    found = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
-    if found is None:
-        pytest.skip("no Chromium on PATH: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=found, args=list(_ARGUMENTS))
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="session")

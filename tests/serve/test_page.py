@@ -1,32 +1,12 @@
 """The page at /, in a real browser: what a person sees, on a desk and on a phone."""
 
 import base64
-import shutil
 
 import pytest
 
 from serving import picture
 
-ARGUMENTS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
-)
 PHONE = {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Chromium without a window; where there is none, the page is not tried."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    executable = next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-    )
-    if executable is None:
-        pytest.skip("no chromium is on the PATH")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
-        yield chromium
-        chromium.close()
 
 
 class Seen:

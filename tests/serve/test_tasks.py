@@ -7,7 +7,8 @@ from reprogram.errors import ReprogramError
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.serve.limits import Refusal
-from reprogram.serve.tasks import Tasks, lighten
+from reprogram.serve.torch_tasks import TorchTasks as Tasks
+from reprogram.serve.torch_tasks import lighten
 from reprogram.sources.load import load_frozen
 from serving import make_task
 

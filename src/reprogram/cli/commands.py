@@ -8,6 +8,7 @@ from pydantic import Field
 from reprogram.export.settings import Format
 from reprogram.mappings.asked import Asked, Calibration
 from reprogram.run.config import FitConfig
+from reprogram.serve.settings import Backend
 from reprogram.settings import Settings
 
 RunFolder = Annotated[
@@ -336,7 +337,8 @@ class ServeCommand(Settings):
     """Answer over HTTP: many tasks on one frozen model, with a page at `/`; ends on SIGTERM, after the last answer."""
 
     runs: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|FOLDER")] = Field(
-        description="Run folders or artefact folders, each a task of that name; and at most one folder of them."
+        description="Run, artefact or (--backend onnxruntime) exported folders, each a task of that name; and at most one "
+        "folder of them."
     )
     host: str = Field("127.0.0.1", description="Address to listen at; 0.0.0.0 lets other machines in.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen at; 0 takes any that is free.")
@@ -354,6 +356,9 @@ class ServeCommand(Settings):
     queue: int = Field(512, ge=1, le=2**31, description="Images that may wait for the model.")
     task_memory: int = Field(
         1024, ge=1, le=2**30, description="MiB for tasks in memory; those unused longest wait on the disk."
+    )
+    backend: Backend = Field(
+        "torch", description="What computes; onnxruntime serves exported folders without torch, and exports runs first."
     )
     device: str = Field("auto", description=_DEVICE)
 

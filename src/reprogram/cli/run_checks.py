@@ -147,13 +147,23 @@ def _check_output(command: PredictCommand) -> None:
 
 
 def check_serve(command: ServeCommand) -> ServeCommand:
-    """There is something to serve, and the token is a file."""
+    """There is something to serve, the token is a file, and the backend can do what is asked of it."""
     if not command.runs:
         raise ReprogramError("no run was given to serve; write reprogram serve RUN [RUN ...], or a folder of runs")
     for run in command.runs:
         check_folder(run)
     if command.token is not None and not is_file(path := expanded(command.token, "--token")):
         raise ReprogramError(f"--token {shown(command.token)} {no_file(path)}")
+    if command.backend == "onnxruntime" and command.allow_upload:
+        raise ReprogramError(
+            "--allow-upload was given with --backend onnxruntime, which takes no artefacts from clients; put exported "
+            "folders into the folder that is served, or choose --backend torch"
+        )
+    if command.backend == "onnxruntime" and command.device not in ("auto", "cpu"):
+        raise ReprogramError(
+            f"--device {shown(command.device)} was given with --backend onnxruntime, which computes on the CPU; leave it "
+            "out, or choose --backend torch"
+        )
     return command
 
 

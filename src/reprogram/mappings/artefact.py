@@ -16,7 +16,6 @@ from torch import Tensor
 from reprogram.errors import ReprogramError
 from reprogram.files import (
     fitting,
-    is_leftover,
     locked,
     read_json,
     read_sealed,
@@ -32,12 +31,14 @@ from reprogram.files import (
 from reprogram.files.reading import AGAIN, check_schema
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.making import make_mapping
+from reprogram.mappings.places import FILES as FILES
+from reprogram.mappings.places import artefact_folder as artefact_folder
+from reprogram.mappings.places import check_free as check_free
 from reprogram.mappings.stored_certainty import SECTION, read_certainty, section_of, tensors_of
 from reprogram.settings import Settings
 from reprogram.text import csv_cell, csv_line
 
 FORMAT = 3
-FILES = ("artefact.json", "artefact.safetensors", "labels.csv")
 _LISTED = 10
 _PREFIX = "mapping."
 _PATIENCE = 100  # times that an artefact may be replaced while it is read
@@ -55,14 +56,6 @@ def _check_absent(folder: Path, replace: bool) -> None:
         raise ReprogramError(
             f"{str(folder)!r} exists already; choose another folder, or add --replace (in Python: replace=True)"
         )
-
-
-def check_free(folder: Path) -> None:
-    """Raise unless an artefact may be written there: nothing stands there, or an artefact that can be replaced."""
-    if folder.exists() and not (
-        folder.is_dir() and all(entry.name in FILES or is_leftover(entry) for entry in folder.iterdir())
-    ):
-        raise ReprogramError(f"{str(folder)!r} exists and is not an artefact; save to a folder that does not exist yet")
 
 
 def write_artefact(
@@ -148,22 +141,6 @@ def read_description(path: Path) -> dict[str, Any]:
 def _shown_format(content: dict[str, Any]) -> str:
     number = content.get("format")
     return f"of format {number}" if isinstance(number, int) and 0 < number < FORMAT else "something else"
-
-
-def artefact_folder(folder: Path) -> Path:
-    """The folder itself, or the artefact inside a run folder; `~` is the user's home."""
-    folder = folder.expanduser()
-    settle_folder(folder)
-    if not folder.is_dir():
-        raise ReprogramError(f"{str(folder)!r} is not a folder; give a run folder or an artefact folder")
-    settle_folder(folder / "artefact")
-    if (folder / "artefact").is_dir():
-        return folder / "artefact"
-    if (folder / "checkpoint").is_dir() or (folder / "config.json").is_file():
-        raise ReprogramError(
-            f"the run in {str(folder)!r} is not finished; continue it with: reprogram fit --resume --out {folder}"
-        )
-    return folder
 
 
 @contextmanager

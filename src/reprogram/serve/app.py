@@ -135,13 +135,7 @@ def _add_tasks(app: FastAPI, service: Service) -> None:
     @app.get("/v1/tasks/{name}", summary="Describe a task, with its classes", responses=_some(401, 404, 503))
     async def task(name: str) -> Response:
         entry, found = service.tasks.entry(name), await service.task(name, Options())
-        certainty = found.mapping.certainty
-        more = {
-            "class_names": list(found.mapping.classes),
-            "source_labels": found.mapping.k_source,
-            "temperature": None if certainty is None else certainty.temperature,
-        }
-        return _json({**entry.facts, **more})
+        return _json({**entry.facts, **found.details})
 
     @app.post(
         "/v1/tasks/{name}/predict",

@@ -1,8 +1,7 @@
 """What waits for the model, from all clients and tasks, goes through it together where the way is the same.
 
 Nothing waits for a batch to fill: while the model works on one, the next one gathers. On a CPU each processor works on a
-small batch of its own, which takes less time than sharing a large one (docs/results/serving.md); elsewhere one thread runs
-the model.
+small batch of its own, so that nobody waits for a large one to be done; elsewhere one thread runs the model.
 """
 
 import threading
@@ -13,16 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
-from torch import Tensor
-
 from reprogram.errors import ReprogramError, first_line
-from reprogram.mappings.predictions import Predictions
+from reprogram.images.decoding import Pixels
 from reprogram.serve.journal import Journal
 from reprogram.serve.limits import Limits, Refusal
 from reprogram.serve.metrics import Metrics
-from reprogram.serve.pictures import stacked
-from reprogram.serve.tasks import Task, Way
+from reprogram.serve.tasks import Said, Task, Tasks, Way
 
 _WORTH_PREPARING = 64  # images that a way has taken: from then on it is prepared when nothing waits
 
@@ -31,7 +26,7 @@ _WORTH_PREPARING = 64  # images that a way has taken: from then on it is prepare
 class Part:
     """Rows of some predictions, and the number of the first of these images in its request."""
 
-    said: Predictions
+    said: Said
     start: int
     stop: int
     place: int
@@ -51,7 +46,7 @@ class Job:
     """
 
     task: Task
-    images: list[Tensor]
+    images: list[Pixels]
     evidence: int = 0
     asked: dict[str, Any] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
@@ -70,21 +65,22 @@ class Batcher:
 
     Args:
         limits: how many images wait and go together.
-        threads: how many; each of several computes by itself.
+        tasks: which say how many threads compute at once; each of several computes by itself.
         finish: called from one of them with jobs that are done; it must not wait.
         metrics: where it is counted.
         journal: where it is told.
     """
 
     def __init__(
-        self, limits: Limits, threads: int, finish: Callable[[list[Job]], None], metrics: Metrics, journal: Journal
+        self, limits: Limits, tasks: Tasks, finish: Callable[[list[Job]], None], metrics: Metrics, journal: Journal
     ) -> None:
+        self.tasks = tasks
         self.limits, self.finish, self.metrics, self.journal = limits, finish, metrics, journal
         self._lines: dict[Way, deque[Job]] = {}  # in the order in which their first jobs came
         self._waiting, self._ending = 0, False
         self._used: WeakKeyDictionary[Way, int] = WeakKeyDictionary()  # images of those that are not prepared
         self._condition = threading.Condition()
-        self._threads = [threading.Thread(target=self._work, name=f"model {n}", daemon=True) for n in range(threads)]
+        self._threads = [threading.Thread(target=self._work, name=f"model {n}", daemon=True) for n in range(tasks.threads)]
 
     def start(self) -> None:
         """Begin to work."""
@@ -121,8 +117,7 @@ class Batcher:
         self.metrics.waiting.set(self._waiting)
 
     def _work(self) -> None:
-        if len(self._threads) > 1:
-            torch.set_num_threads(1)  # of this thread: the others have the other processors
+        self.tasks.begin_thread(alone=len(self._threads) == 1)
         while True:
             with self._condition:
                 while not self._lines and not self._ending:
@@ -163,10 +158,9 @@ class Batcher:
         way = taken[0][0].task.way
         began = time.perf_counter()
         try:
-            with torch.no_grad():
-                logits = way(stacked([image for job, start, stop in taken for image in job.images[start:stop]]))
-                between = time.perf_counter()
-                self._map(taken, logits)
+            found = way([image for job, start, stop in taken for image in job.images[start:stop]])
+            between = time.perf_counter()
+            self._map(taken, found)
         except Exception as error:  # the thread outlives whatever one batch leads it into
             self.journal.tell("fault", where="model", error=first_line(error), kind=type(error).__name__)
             between = time.perf_counter()
@@ -179,7 +173,7 @@ class Batcher:
         self.metrics.batches.observe(count)
         self.metrics.waiting.set(self._waiting)
         with self._condition:
-            if way.accelerated is None:
+            if not way.prepared:
                 self._used[way] = self._used.get(way, 0) + count
             for job, start, stop in taken:
                 job.answered += stop - start
@@ -188,7 +182,7 @@ class Batcher:
             job.parts.sort(key=lambda part: part.place)
         self.finish(done)
 
-    def _map(self, taken: list[tuple[Job, int, int]], logits: Tensor) -> None:
+    def _map(self, taken: list[tuple[Job, int, int]], found: Any) -> None:
         """ω of each task on its rows; requests that ask the same of the same task have one product."""
         groups: dict[Hashable, list[tuple[Job, int, int, int]]] = {}
         row = 0
@@ -197,19 +191,19 @@ class Batcher:
             row += stop - start
         for members in groups.values():
             try:
-                self._say(members, logits)
+                self._say(members, found)
             except ReprogramError:  # of one of them, perhaps: each by itself
                 for member in members:
                     try:
-                        self._say([member], logits)
+                        self._say([member], found)
                     except ReprogramError as error:
                         member[0].error = error
 
     @staticmethod
-    def _say(members: list[tuple[Job, int, int, int]], logits: Tensor) -> None:
+    def _say(members: list[tuple[Job, int, int, int]], found: Any) -> None:
         job = members[0][0]
-        whole = len(members) == 1 and members[0][2] - members[0][1] == len(logits)
-        rows = logits if whole else torch.cat([logits[start:stop] for _, start, stop, _ in members])
+        whole = len(members) == 1 and members[0][2] - members[0][1] == len(found)
+        rows = found if whole else job.task.way.joined([found[start:stop] for _, start, stop, _ in members])
         said = job.task.mapping.predict(rows, evidence=job.evidence, **job.asked)
         row = 0
         for member, start, stop, place in members:

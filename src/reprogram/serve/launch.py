@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError, extra_missing
 from reprogram.files.foreign import opened_text
 from reprogram.serve.limits import Limits
-from reprogram.threads import granted_cpus
+from reprogram.serve.settings import Backend
 
 if TYPE_CHECKING:
+    from reprogram.serve.metrics import Metrics
     from reprogram.serve.server import Server
+    from reprogram.serve.tasks import Tasks
 
 TOKEN = "REPROGRAM_TOKEN"
 _GRACE = 40  # seconds that an answer may take once the end has begun
@@ -37,7 +38,8 @@ class Plan:
         watch: whether the folder is watched.
         limits: what is accepted.
         memory: bytes that tasks may take in memory.
-        device: where to compute.
+        device: where to compute; torch alone knows others than the CPU.
+        backend: what computes.
         prepare: whether the model is prepared for many images before the port is opened.
     """
 
@@ -50,6 +52,7 @@ class Plan:
     limits: Limits = field(default_factory=Limits)
     memory: int = 2**30
     device: str = "auto"
+    backend: Backend = "torch"
     prepare: bool = True
 
 
@@ -97,7 +100,6 @@ def serve(plan: Plan, say: Callable[[str], None], begun: "Callable[[Server], Non
     from reprogram.serve.journal import Journal, ToJournal
     from reprogram.serve.service import Service
     from reprogram.serve.store import Store, found_tasks
-    from reprogram.serve.tasks import Tasks
 
     local = is_local(plan.host)
     if plan.uploads and plan.token is None and not local:
@@ -108,15 +110,15 @@ def serve(plan: Plan, say: Callable[[str], None], begun: "Callable[[Server], Non
     with ExitStack() as stack:
         listening = stack.enter_context(_listening(plan.host, plan.port))
         journal, metrics = Journal(), Metrics()
-        found, folder = found_tasks(plan.paths)
+        tasks = _tasks(plan, metrics, stack)
+        found, folder = found_tasks(plan.paths, tasks.is_task)
         if folder is None and plan.uploads:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reprogram-uploads-")))
         if not found and not plan.watch:
             raise ReprogramError(f"{str(plan.paths[0])!r} holds no run and no artefact; give a folder that does")
-        tasks = Tasks(plan.memory, choose_device(plan.device), metrics)
         store = Store(tasks, folder, journal, watched=plan.watch)
         store.begin(found)
-        if not tasks.backbones:
+        if not tasks.models:
             raise ReprogramError(f"{str(plan.paths[0])!r} holds no run and no artefact, so there is no model; give one")
         service = Service(
             tasks,
@@ -127,11 +129,10 @@ def serve(plan: Plan, say: Callable[[str], None], begun: "Callable[[Server], Non
             token=plan.token,
             uploads=plan.uploads,
             local=local,
-            threads=granted_cpus() if tasks.device.type == "cpu" else 1,
         )
         if plan.prepare:
             for way in {task.way for task in tasks.resident}:
-                journal.tell("prepared", way=way.key[:12], program=way.program.name, chosen=way.prepare())
+                journal.tell("prepared", way=way.key[:12], program=way.program_name, chosen=way.prepare())
         config = uvicorn.Config(
             make_app(service),
             http=Protocol,
@@ -148,7 +149,7 @@ def serve(plan: Plan, say: Callable[[str], None], begun: "Callable[[Server], Non
         library = logging.getLogger("uvicorn.error")
         library.handlers, library.propagate = [ToJournal(journal)], False
         address = f"http://{f'[{plan.host}]' if ':' in plan.host else plan.host}:{listening.getsockname()[1]}"
-        journal.tell("started", address=address, tasks=len(tasks), models=len(tasks.backbones), token=service.guarded)
+        journal.tell("started", address=address, tasks=len(tasks), models=tasks.models, token=service.guarded)
         if not local and not service.guarded:
             journal.tell("open", why="there is no token, so whoever reaches this address may use it")
         say(f"serving {len(tasks):,} task{'s' if len(tasks) != 1 else ''} at {address}")
@@ -156,6 +157,22 @@ def serve(plan: Plan, say: Callable[[str], None], begun: "Callable[[Server], Non
             begun(server)
         server.run(sockets=[listening])
         journal.tell("stopped", requests=server.server_state.total_requests)
+
+
+def _tasks(plan: Plan, metrics: "Metrics", stack: ExitStack) -> "Tasks":
+    """No tasks yet, for the backend that is wanted."""
+    if plan.backend == "torch":
+        from reprogram.devices import choose_device
+        from reprogram.serve.torch_tasks import TorchTasks
+
+        return TorchTasks(plan.memory, choose_device(plan.device), metrics)
+    from reprogram.export.adapters import import_onnxruntime
+    from reprogram.serve.onnx_tasks import OnnxTasks
+
+    import_onnxruntime()
+    return OnnxTasks(
+        plan.memory, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reprogram-exports-"))), metrics
+    )
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -1,21 +1,16 @@
 """Uploaded bytes as pixels for a way through the model; what is no image, or too large a one, is refused by its head."""
 
 import io
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from reprogram.errors import ReprogramError
-from reprogram.images.batches import batches_of
-from reprogram.images.decoding import TooManyPixels, looks_like_an_image
-from reprogram.images.pictures import read_image
+from reprogram.images.decoding import Pixels, TooManyPixels, looks_like_an_image, read_pixels
 from reprogram.serve.limits import Limits, Refusal
 from reprogram.serve.tasks import Way
 
 
-def decoded(content: bytes, name: str, way: Way, limits: Limits) -> Tensor:
+def decoded(content: bytes, name: str, way: Way, limits: Limits) -> Pixels:
     """An encoded image as uint8 (3, S, S), or a refusal that names it.
 
     Args:
@@ -28,7 +23,7 @@ def decoded(content: bytes, name: str, way: Way, limits: Limits) -> Tensor:
         found = "is empty" if not content else "is no image of a kind that is read here"
         raise Refusal(415, f"image {name} {found}; send a JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF or PPM file")
     try:
-        return read_image(io.BytesIO(content), way.image_size, way.interpolation, name, limits.pixels)
+        return read_pixels(io.BytesIO(content), way.image_size, way.interpolation, name, most_pixels=limits.pixels)
     except TooManyPixels:
         raise Refusal(413, f"image {name} has more than {limits.pixels:,} pixels; make it smaller") from None
     except ReprogramError as error:
@@ -38,7 +33,7 @@ def decoded(content: bytes, name: str, way: Way, limits: Limits) -> Tensor:
         ) from None
 
 
-def from_array(array: "np.ndarray[Any, Any]", way: Way, limits: Limits) -> list[Tensor]:
+def from_array(array: Pixels, way: Way, limits: Limits) -> list[Pixels]:
     """Images of an array (N, 3, H, W) or (N, H, W, 3), uint8 or floating point in [0, 1], each (3, S, S)."""
     if array.ndim != 4 or 0 in array.shape:
         raise Refusal(422, f"a tensor of shape {list(array.shape)} was sent, but (N, 3, H, W) is expected; reshape it")
@@ -47,18 +42,9 @@ def from_array(array: "np.ndarray[Any, Any]", way: Way, limits: Limits) -> list[
     if array.shape[1] * array.shape[2] * array.shape[3] > 4 * limits.pixels:
         raise Refusal(413, f"an image of shape {list(array.shape[1:])} was sent; {limits.pixels:,} pixels are the most")
     try:
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if tensor.shape[1] not in (1, 2, 3, 4) and tensor.shape[3] in (1, 2, 3, 4):
-            tensor = tensor.permute(0, 3, 1, 2)
-        if tensor.dtype == torch.uint8 and tensor.shape[1:] == (3, way.image_size, way.image_size):
-            return list(tensor)
-        return [image for batch in batches_of(tensor, way.image_size, way.interpolation) for image in batch]
+        array = np.ascontiguousarray(array)
+        if array.dtype == np.uint8 and array.shape[1:] == (3, way.image_size, way.image_size):
+            return list(array)
+        return way.fit(array)
     except ReprogramError as error:
         raise Refusal(422, str(error)) from None
-
-
-def stacked(images: list[Tensor]) -> Tensor:
-    """Images, uint8 or floating point, as one batch of one kind."""
-    if len({image.dtype for image in images}) == 1:
-        return torch.stack(images)
-    return torch.stack([image.float() / 255 if image.dtype == torch.uint8 else image.float() for image in images])

@@ -8,8 +8,8 @@ import math
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
+from reprogram.images.decoding import Pixels
 from reprogram.serve.answers import rows_of
 from reprogram.serve.batching import Job
 from reprogram.serve.bodies import Options, from_base64, read_options
@@ -76,7 +76,7 @@ def _wanted(given: Any) -> list[str]:
     return [str(name) for name in names]
 
 
-def read_tensor(given: dict[str, Any], way: Way, limits: Limits) -> list[Tensor]:
+def read_tensor(given: dict[str, Any], way: Way, limits: Limits) -> list[Pixels]:
     """The images (3, S, S) of an input tensor of the protocol."""
     kind, shape, data = given.get("datatype"), given.get("shape"), given.get("data")
     if not isinstance(shape, list) or not all(type(side) is int and 0 < side < 2**31 for side in shape):
@@ -116,9 +116,8 @@ def _outputs(job: Job, wanted: list[str]) -> list[dict[str, Any]]:
     found = []
     for name in wanted:
         if name == "probabilities":
-            data = [
-                value for part in job.parts for value in part.said.probabilities[part.start : part.stop].flatten().tolist()
-            ]
+            shares = [part.said.probabilities[part.start : part.stop].flatten().tolist() for part in job.parts]
+            data = [value for values in shares for value in values]
             found.append({"name": name, "datatype": "FP32", "shape": [n, len(job.task.mapping.classes)], "data": data})
         elif name in ("label", "probability"):
             kind = "BYTES" if name == "label" else "FP32"

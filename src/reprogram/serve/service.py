@@ -8,10 +8,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
 
-from torch import Tensor
-
 from reprogram.errors import ReprogramError
-from reprogram.images.decoding import large_images_allowed
+from reprogram.images.decoding import Pixels, large_images_allowed
 from reprogram.serve.answers import rows_of
 from reprogram.serve.batching import Batcher, Job
 from reprogram.serve.bodies import Options
@@ -38,7 +36,6 @@ class Service:
         token: what clients have to show; None for nothing.
         uploads: whether clients may add and remove tasks.
         local: whether only this machine can reach it.
-        threads: how many run the model.
     """
 
     def __init__(
@@ -52,13 +49,12 @@ class Service:
         token: str | None = None,
         uploads: bool = False,
         local: bool = True,
-        threads: int = 1,
     ) -> None:
         self.tasks, self.store, self.limits, self.metrics, self.journal = tasks, store, limits, metrics, journal
         self.uploads, self.local, self._token = uploads, local, token
         self.ready = self.draining = False
         self.room = Room(limits.held)
-        self.batcher = Batcher(limits, threads, self._finished, metrics, journal)
+        self.batcher = Batcher(limits, tasks, self._finished, metrics, journal)
         self._pool = ThreadPoolExecutor(_DECODERS, thread_name_prefix="decode")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._futures: dict[int, asyncio.Future[Job]] = {}
@@ -120,7 +116,7 @@ class Service:
         self.batcher.check_room(len(files))
         works = [self.aside(partial(decoded, content, called, task.way, self.limits)) for called, content in files]
         found = await asyncio.gather(*works, return_exceptions=True)
-        good = [one for one in found if isinstance(one, Tensor)]
+        good = [one for one in found if not isinstance(one, BaseException)]
         if not good:
             raise next(one for one in found if isinstance(one, BaseException))
         said = iter(await self.classify(task, good, options))
@@ -134,11 +130,11 @@ class Service:
                 rows.append({"name": called, **next(said)})
         return rows
 
-    async def classify(self, task: Task, images: list[Tensor], options: Options) -> list[dict[str, Any]]:
+    async def classify(self, task: Task, images: list[Pixels], options: Options) -> list[dict[str, Any]]:
         """An object for each image (3, S, S)."""
         return rows_of(await self.answered(task, images, options), options.top)
 
-    async def answered(self, task: Task, images: list[Tensor], options: Options) -> Job:
+    async def answered(self, task: Task, images: list[Pixels], options: Options) -> Job:
         """The images of one request, when the model has seen them all."""
         job = Job(task, images, options.evidence, options.asked)
         future: asyncio.Future[Job] = asyncio.get_running_loop().create_future()

@@ -6,33 +6,29 @@ import re
 import shutil
 import threading
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from reprogram.errors import ReprogramError
 from reprogram.files import is_leftover, settle_folder, write_file, write_folder
 from reprogram.files.foreign import listed
-from reprogram.mappings.artefact import FILES, artefact_folder, check_free
+from reprogram.mappings.places import FILES, check_free
 from reprogram.serve.journal import Journal
 from reprogram.serve.limits import Refusal
-from reprogram.serve.tasks import Read, Stamp, Tasks, stamp_of, unknown_task
+from reprogram.serve.tasks import Read, Stamp, Tasks, is_task, unknown_task
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TICK = 1.0  # seconds between two looks at a folder
 _NEEDED = FILES[:2]
 
 
-def is_task(folder: Path) -> bool:
-    """Whether a folder is an artefact, or a run with one."""
-    return (folder / FILES[0]).is_file() or (folder / "artefact" / FILES[0]).is_file()
-
-
-def found_tasks(paths: Iterable[Path]) -> tuple[dict[str, Path], Path | None]:
+def found_tasks(paths: Iterable[Path], is_task: Callable[[Path], bool] = is_task) -> tuple[dict[str, Path], Path | None]:
     """The tasks that some paths mean, by name, and the one folder of tasks among them.
 
     Args:
         paths: runs and artefacts, which are tasks, and at most one other folder, which holds them.
+        is_task: whether a folder is one.
     """
     tasks: dict[str, Path] = {}
     folder: Path | None = None
@@ -45,7 +41,7 @@ def found_tasks(paths: Iterable[Path]) -> tuple[dict[str, Path], Path | None]:
         else:
             raise ReprogramError(f"{str(folder)!r} and {str(path)!r} are folders of runs, but one is expected; give one")
     if folder is not None:
-        for path in _inside(folder):
+        for path in _inside(folder, is_task):
             _add(tasks, path.name, path)
     return tasks, folder
 
@@ -63,7 +59,7 @@ def _add(tasks: dict[str, Path], name: str, path: Path) -> None:
     tasks[name] = path
 
 
-def _inside(folder: Path) -> list[Path]:
+def _inside(folder: Path, is_task: Callable[[Path], bool]) -> list[Path]:
     return [path for path in listed(folder) if not path.name.startswith(".") and path.is_dir() and is_task(path)]
 
 
@@ -96,7 +92,7 @@ class Store:
             except ReprogramError as error:
                 if not self._inside(path):
                     raise
-                self._refused[name] = stamp_of(artefact_folder(path))
+                self._refused[name] = self.tasks.stamp(self.tasks.place(path))
                 self.journal.tell("task-refused", task=name, why=str(error))
 
     def start(self) -> None:
@@ -122,7 +118,7 @@ class Store:
         if self.folder is None:
             return
         with self._lock:
-            found = {path.name: path for path in _inside(self.folder)}
+            found = {path.name: path for path in _inside(self.folder, self.tasks.is_task)}
             for name, path in found.items():
                 with suppress(OSError):  # it went away between two looks
                     self._follow(name, path)
@@ -136,7 +132,7 @@ class Store:
         return path.parent == self.folder
 
     def _follow(self, name: str, path: Path) -> None:
-        stamp = stamp_of(artefact_folder(path))
+        stamp = self.tasks.stamp(self.tasks.place(path))
         entry = self.tasks.entries.get(name)
         if entry is not None and (entry.folder != path or entry.stamp == stamp):
             return

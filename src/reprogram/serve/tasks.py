@@ -1,89 +1,126 @@
 """Tasks over one frozen model: who shares a pass with whom, which are in memory, and which wait on the disk.
 
-A task in memory is its mapping without what it was estimated from: ω and a few numbers. Prediction sets and "none of these"
-need more of the artefact, which is read when they are asked for. Both leave memory again when others are used more.
+What computes is elsewhere, `torch_tasks` or `onnx_tasks`; nothing here imports torch.
 """
 
-import hashlib
-import json
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-import torch
-from torch import Tensor
-
-from reprogram.acceleration.accelerate import Accelerated, accelerate
 from reprogram.errors import ReprogramError
-from reprogram.images.pictures import Interpolation
-from reprogram.mappings.artefact import FILES, artefact_folder, read_artefact
-from reprogram.mappings.base import Mapping
-from reprogram.programs.base import Program
-from reprogram.reprogrammed import Reprogrammed
+from reprogram.images.decoding import Interpolation, Pixels
+from reprogram.mappings.places import FILES, artefact_folder
 from reprogram.serve.limits import Refusal
 from reprogram.serve.metrics import Metrics
-from reprogram.sources.frozen import Frozen
 
-_OVERHEAD = 16 * 2**10  # bytes that a task takes beside its numbers
 Stamp = tuple[int, int, int]
 
 
-class Backbone:
-    """A frozen model in memory, with its fingerprint, which takes a pass over all weights to compute."""
+class Said(Protocol):
+    """What answers are made from; `reprogram.mappings.predictions.Predictions` is one."""
 
-    def __init__(self, frozen: Frozen) -> None:
-        self.frozen, self.fingerprint = frozen, frozen.fingerprint
+    @property
+    def labels(self) -> Sequence[str]:
+        """N class names."""
+
+    @property
+    def probabilities(self) -> Any:
+        """(N, k_T)."""
+
+    @property
+    def confidence(self) -> Any:
+        """(N,) the probability of the class that is named."""
+
+    @property
+    def evidence(self) -> Sequence[Sequence[Any]]:
+        """For each sample, contributions of source labels."""
+
+    @property
+    def sets(self) -> Any:
+        """For each sample the classes that may be true; None if that was not asked."""
+
+    @property
+    def typicality(self) -> Any:
+        """(N,), or None if that was not asked."""
+
+    @property
+    def unlike(self) -> Any:
+        """(N,), or None if that was not asked."""
 
 
-class Way:
+class Mapped(Protocol):
+    """What turns the output of a way into answers; `reprogram.mappings.base.Mapping` is one."""
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """The names of the classes."""
+
+    @property
+    def predict(self) -> Callable[..., Said]:
+        """Rows of the way's output, `evidence=` and what else is asked to what is said of them."""
+
+
+class Way(ABC):
     """One way through a frozen model: under one program. Tasks with the same program have the same one.
 
-    Args:
-        backbone: the model.
-        program: bound to it.
+    Attributes:
         key: the same for programs that do the same.
+        image_size: side of the images that it takes.
+        interpolation: how images are brought to it.
+        program_name: what its program is called.
     """
 
-    def __init__(self, backbone: Backbone, program: Program, key: str) -> None:
-        self.backbone, self.program, self.key = backbone, program, key
-        self.accelerated: Accelerated | None = None
+    key: str
+    image_size: int
+    interpolation: Interpolation
+    program_name: str
 
     @property
-    def image_size(self) -> int:
-        """Side of the images that it takes."""
-        return self.program.image_size
+    def prepared(self) -> bool:
+        """Whether there is nothing to prepare (any more)."""
+        return True
 
-    @property
-    def interpolation(self) -> Interpolation:
-        """How images are brought to it."""
-        return self.program.interpolation
-
+    @abstractmethod
     def prepare(self) -> str:
-        """Prepare it for many images, which takes seconds; say what was chosen."""
-        if self.accelerated is None:
-            self.accelerated = accelerate(self.backbone.frozen, self.program)
-        return self.accelerated.describe()
+        """Prepare it for many images, which may take seconds; say what was chosen."""
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """Map images (N, 3, S, S) to source logits (N, k_S) in float32."""
-        images = images.to(self.program.mean.device)
-        if self.accelerated is not None:
-            return self.accelerated(images).float()
-        return self.backbone.frozen(self.program(images)).float()  # type: ignore[no-any-return]
+    @abstractmethod
+    def fit(self, array: Pixels) -> list[Pixels]:
+        """Images (N, C, H, W) or (N, H, W, C), uint8 or in [0, 1], as the way takes them: (3, S, S) each."""
+
+    @abstractmethod
+    def __call__(self, images: list[Pixels]) -> Any:
+        """What the model makes of images (3, S, S): rows that the mappings of its tasks read."""
+
+    @abstractmethod
+    def joined(self, parts: list[Any]) -> Any:
+        """Some rows of that as one."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task in memory: its mapping, and the way that its images go."""
+    """A task in memory: its mapping, and the way that its images go.
+
+    Attributes:
+        name: what clients call it.
+        mapping: what makes answers.
+        way: through the model.
+        size: bytes that it takes.
+        whole: whether prediction sets and "none of these" can be asked of it.
+        details: what clients are told of it beside what is told of one that is not in memory.
+    """
 
     name: str
-    mapping: Mapping
+    mapping: Mapped
     way: Way
     size: int
     whole: bool
+    details: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -110,23 +147,27 @@ class Read:
     """What was read of an artefact."""
 
     task: Task
-    content: dict[str, Any]
+    facts: dict[str, Any]
     stamp: Stamp
 
 
-class Tasks:
+class Tasks(ABC):
     """All tasks, by name.
 
     Args:
         memory: bytes that tasks may take in memory; those that were used longest ago leave it first.
-        device: where they compute.
         metrics: where it is counted.
+
+    Attributes:
+        entries: what is known of each.
+        threads: how many threads may compute at once.
     """
 
-    def __init__(self, memory: int, device: torch.device | None = None, metrics: Metrics | None = None) -> None:
-        self.memory, self.device = memory, device or torch.device("cpu")
+    threads = 1
+
+    def __init__(self, memory: int, metrics: Metrics | None = None) -> None:
+        self.memory = memory
         self.metrics = metrics or Metrics()
-        self.backbones: dict[str, Backbone] = {}
         self.entries: dict[str, Entry] = {}
         self._resident: OrderedDict[tuple[str, bool], Task] = OrderedDict()
         self._bytes = 0
@@ -135,6 +176,35 @@ class Tasks:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    @property
+    @abstractmethod
+    def models(self) -> int:
+        """How many frozen models are in memory."""
+
+    @abstractmethod
+    def _load(self, name: str, path: Path, *, whole: bool, new_model: bool = False) -> tuple[Task, dict[str, Any]]:
+        """A task of a folder that `place` gave, and what clients are told of it."""
+
+    @abstractmethod
+    def begin_thread(self, *, alone: bool) -> None:
+        """Called within each thread that computes, before it does.
+
+        Args:
+            alone: whether there is no other one.
+        """
+
+    def is_task(self, folder: Path) -> bool:
+        """Whether a folder is an artefact, or a run with one."""
+        return is_task(folder)
+
+    def place(self, folder: Path) -> Path:
+        """The folder of a task's files: itself, or a part of it."""
+        return artefact_folder(folder)
+
+    def stamp(self, path: Path) -> Stamp:
+        """By which a change of such a folder is seen: of its JSON file, which is written last."""
+        return stamp_of(path / FILES[0])
 
     @property
     def resident(self) -> list[Task]:
@@ -154,22 +224,22 @@ class Tasks:
         Raises:
             ReprogramError: the artefact is damaged, or belongs to another model.
         """
-        path = artefact_folder(folder)
-        stamp = stamp_of(path)
+        path = self.place(folder)
+        stamp = self.stamp(path)
         with self._lock:
             read = self._load(name, path, whole=False, new_model=new_model)
             return self.admit(Read(*read, stamp), folder, uploaded=uploaded)
 
-    def read(self, name: str, path: Path) -> "Read":
+    def read(self, name: str, path: Path) -> Read:
         """An artefact folder that could be served under this name from now on; or an error."""
         with self._lock:
-            return Read(*self._load(name, path, whole=False), stamp_of(path))
+            return Read(*self._load(name, path, whole=False), self.stamp(path))
 
-    def admit(self, read: "Read", folder: Path, *, uploaded: bool) -> Entry:
+    def admit(self, read: Read, folder: Path, *, uploaded: bool) -> Entry:
         """Serve what was read, which lies in this folder by now."""
         task = read.task
         with self._lock:
-            entry = Entry(task.name, folder, read.stamp, uploaded, _facts(task.name, task, read.content))
+            entry = Entry(task.name, folder, read.stamp, uploaded, read.facts)
             self._forget(task.name)
             self.entries[task.name] = entry
             self._keep(task)
@@ -204,7 +274,7 @@ class Tasks:
                 self._resident.move_to_end(key)
                 return self._resident[key]
             try:
-                task, _ = self._load(name, artefact_folder(entry.folder), whole=whole)
+                task, _ = self._load(name, self.place(entry.folder), whole=whole)
             except (ReprogramError, OSError):
                 raise Refusal(
                     503, f"task {name!r} cannot be read from the disk now; tell whoever runs this service"
@@ -215,38 +285,6 @@ class Tasks:
     def is_resident(self, name: str, *, whole: bool = False) -> bool:
         """Whether a task is in memory, so that `get` waits for no disk."""
         return (name, whole) in self._resident
-
-    def _load(self, name: str, path: Path, *, whole: bool, new_model: bool = False) -> tuple[Task, dict[str, Any]]:
-        content, tensors = read_artefact(path)
-        source = content.get("frozen")
-        fingerprint = str(source.get("fingerprint")) if isinstance(source, dict) else ""
-        backbone = self.backbones.get(fingerprint)
-        if backbone is None and new_model:
-            backbone = Backbone(Reprogrammed.load(path).frozen.to(self.device))
-            self.backbones[backbone.fingerprint] = backbone
-        if backbone is None:
-            raise ReprogramError(
-                f"task {name!r} was made with a model of fingerprint {fingerprint[:12] or 'unknown'}, which is not "
-                "in memory here; start the service with a run of that model, too"
-            )
-        model = Reprogrammed.restored(content, tensors, path, backbone.frozen, fingerprint=backbone.fingerprint)
-        mapping = model.mapping.to(self.device)
-        mapping.source_labels = backbone.frozen.labels  # one list for all tasks
-        if not whole:
-            lighten(mapping)
-        self.metrics.loads.inc()
-        return Task(name, mapping, self._way(backbone, model.program), _size(mapping), whole), content
-
-    def _way(self, backbone: Backbone, program: Program) -> Way:
-        digest = hashlib.sha256(json.dumps([backbone.fingerprint, program.config()], sort_keys=True).encode())
-        for key, tensor in sorted(program.state_dict().items()):
-            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        key = digest.hexdigest()
-        way = self._ways.get(key)
-        if way is None:
-            self._ways[key] = way = Way(backbone, program.to(self.device), key)
-        return way
 
     def _keep(self, task: Task) -> None:
         self._resident[task.name, task.whole] = task
@@ -267,44 +305,17 @@ class Tasks:
         self.metrics.bytes.set(self._bytes)
 
 
-def stamp_of(path: Path) -> Stamp:
-    """By which a change of an artefact folder is seen: of its JSON file, which is written last."""
-    about = (path / FILES[0]).stat()
+def is_task(folder: Path) -> bool:
+    """Whether a folder is an artefact, or a run with one."""
+    return (folder / FILES[0]).is_file() or (folder / "artefact" / FILES[0]).is_file()
+
+
+def stamp_of(file: Path) -> Stamp:
+    """By which a change of a file is seen."""
+    about = file.stat()
     return about.st_mtime_ns, about.st_size, about.st_ino
-
-
-def lighten(mapping: Mapping) -> None:
-    """Take away what a class and its probability do not need: what the mapping was estimated and judged from."""
-    mapping.statistics = None
-    mapping._fold_parts = []
-    if mapping.certainty is not None:
-        mapping.certainty = replace(mapping.certainty, sets=None, typicality=None)
 
 
 def unknown_task(name: str) -> Refusal:
     """The answer about a task that is not there; the names of others are not told."""
     return Refusal(404, f"there is no task {name[:100]!r}; GET /v1/tasks lists those that there are")
-
-
-def _size(mapping: Mapping) -> int:
-    held: list[Tensor] = list(mapping.state_dict().values())
-    if (certainty := mapping.certainty) is not None:
-        if certainty.sets is not None:
-            held += [*certainty.sets.misfits, *certainty.sets.targets]
-            held += [part for affine in certainty.sets.affines for part in vars(affine).values() if part is not None]
-        if certainty.typicality is not None:
-            held.append(certainty.typicality.distances)
-    return _OVERHEAD + sum(tensor.nbytes for tensor in held)
-
-
-def _facts(name: str, task: Task, content: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "classes": len(task.mapping.classes),
-        "mapping": task.mapping.name,
-        "program": task.way.program.name,
-        "image_size": task.way.image_size,
-        "model": task.way.backbone.frozen.name,
-        "model_fingerprint": task.way.backbone.fingerprint,
-        "artefact": content["files"].get(FILES[1]),
-    }

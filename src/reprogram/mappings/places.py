@@ -1,0 +1,32 @@
+"""Where an artefact is, and what its files are called. Nothing here imports torch."""
+
+from pathlib import Path
+
+from reprogram.errors import ReprogramError
+from reprogram.files import is_leftover, settle_folder
+
+FILES = ("artefact.json", "artefact.safetensors", "labels.csv")
+
+
+def check_free(folder: Path) -> None:
+    """Raise unless an artefact may be written there: nothing stands there, or an artefact that can be replaced."""
+    if folder.exists() and not (
+        folder.is_dir() and all(entry.name in FILES or is_leftover(entry) for entry in folder.iterdir())
+    ):
+        raise ReprogramError(f"{str(folder)!r} exists and is not an artefact; save to a folder that does not exist yet")
+
+
+def artefact_folder(folder: Path) -> Path:
+    """The folder itself, or the artefact inside a run folder; `~` is the user's home."""
+    folder = folder.expanduser()
+    settle_folder(folder)
+    if not folder.is_dir():
+        raise ReprogramError(f"{str(folder)!r} is not a folder; give a run folder or an artefact folder")
+    settle_folder(folder / "artefact")
+    if (folder / "artefact").is_dir():
+        return folder / "artefact"
+    if (folder / "checkpoint").is_dir() or (folder / "config.json").is_file():
+        raise ReprogramError(
+            f"the run in {str(folder)!r} is not finished; continue it with: reprogram fit --resume --out {folder}"
+        )
+    return folder
