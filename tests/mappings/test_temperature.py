@@ -110,7 +110,7 @@ def test_samples_whose_scores_are_all_equal_count_but_say_nothing_of_the_tempera
 
 
 def test_rounding_errors_are_no_scores_to_be_sure_by():
-    """Two classes on one label have the same score but for the last digit, and a tiny temperature would make that certain."""
+    """Two classes on one label have one score but for the last digit, and a tiny temperature would make that certain."""
     equal = torch.tensor([5.0, 5.0, -7.0], dtype=torch.float64)[:, None].repeat(40, 2)
     equal[::2, 1] *= 1 + 2e-16
     sums = TemperatureSums()
