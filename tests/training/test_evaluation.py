@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -11,6 +13,17 @@ from sides import CLASSES, build, small_data
 
 def evaluation(labels, predicted, confidence):
     return Evaluation(torch.tensor(labels), torch.tensor(predicted), torch.tensor(confidence), ("a", "b", "c"))
+
+
+def test_the_coverage_of_sets_counts_groups_as_the_accuracy_does():
+    right = torch.tensor([True] * 10 + [False] * 5 + [True] * 5)
+    outcome = replace(
+        evaluation([0] * 20, (~right).long().tolist(), [0.5] * 20), groups=tuple("aaaaabbbbbcccccddddd"), covered=right
+    )
+    assert outcome.coverage == outcome.score
+    assert outcome.coverage.groups == 4
+    assert replace(outcome, groups=None).coverage.interval != outcome.coverage.interval
+    assert replace(outcome, covered=None).coverage is None
 
 
 def test_accuracy_per_class_counts_absent_classes_too():

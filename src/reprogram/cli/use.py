@@ -23,7 +23,6 @@ from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import configured_data, divided_data
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import seen_images, stored_config
-from reprogram.scores import Score
 from reprogram.settings import Settings
 from reprogram.threads import granted_cpus
 from reprogram.training.evaluation import Evaluation
@@ -117,8 +116,8 @@ def _reliability_lines(evaluation: Evaluation, command: EvaluateCommand) -> Iter
     if raw is not None and honest is not None:
         changes = "" if raw == honest else f" (plain softmax: {raw})"
         yield f"probabilities: {honest}{changes}"
-    if evaluation.covered is not None and evaluation.set_sizes is not None:
-        score = Score(int(evaluation.covered.sum()), len(evaluation.covered))
+    if evaluation.coverage is not None and evaluation.set_sizes is not None:
+        score = evaluation.coverage
         size = float(evaluation.set_sizes.double().mean()) if score.n else 0.0
         yield f"prediction sets for {percent(command.coverage)}: {score} hold the class; {size:.2f} classes on average"
 

@@ -52,10 +52,18 @@ class Evaluation:
     @property
     def score(self) -> Score:
         """How many of the images were classified rightly."""
-        right = self.labels == self.predicted
+        return self._counted(self.labels == self.predicted)
+
+    @property
+    def coverage(self) -> Score | None:
+        """How many prediction sets hold the class of their image; None if no coverage was asked for."""
+        return None if self.covered is None else self._counted(self.covered)
+
+    def _counted(self, right: Tensor) -> Score:
+        """Where images are in groups, these are what the interval counts."""
         if self.groups is not None:
             return grouped_score(right.tolist(), self.groups)
-        return Score(int(right.sum()), len(self.labels))
+        return Score(int(right.sum()), len(right))
 
     @property
     def accuracy(self) -> float:
