@@ -101,3 +101,9 @@ def test_what_a_kill_left_out_is_made_up_for(run, tmp_path):
     assert (tmp_path / HISTORY).read_bytes() == (folder / HISTORY).read_bytes()
     FolderBook(tmp_path, {}).catch_up(program)
     assert (tmp_path / HISTORY).read_bytes() == (folder / HISTORY).read_bytes()
+
+
+def test_a_history_of_another_size_is_begun_anew(tmp_path):
+    history = NO_HISTORY.with_epoch(1, Padding(8, 4)).with_epoch(2, Padding(16, 4))
+    write_history(tmp_path / HISTORY, history)
+    assert read_history(tmp_path / HISTORY).epochs == (2,)

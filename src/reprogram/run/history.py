@@ -46,8 +46,9 @@ class ProgramHistory:
         scale = max(1.0, 0.5 / max(float(moved.abs().max()), 1e-6))
         frame = ((2 * moved * scale + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
         kept = kept_epochs(epoch)
-        stay = [place for place, number in enumerate(self.epochs) if number in kept and number < epoch]
-        frames = [self.frames[place] for place in stay if self.frames.shape[1:3] == (side, side)]
+        alike = self.frames.shape[1:3] == (side, side)  # else it is of another program
+        stay = [place for place, number in enumerate(self.epochs) if alike and number in kept and number < epoch]
+        frames = [self.frames[place] for place in stay]
         return ProgramHistory(
             (*(self.epochs[place] for place in stay), epoch),
             torch.stack([*frames, frame]),
