@@ -22,9 +22,8 @@ def figure(plan: FigurePlan) -> None:
             )
         show_table(("figure", "what it shows", "here"), rows, longest=100)
         drawable = [row[0] for row in rows if row[2] == "yes"]
-        name = next((name for name in ("confusion", "mapping") if name in drawable), drawable[0] if drawable else None)
-        if name is not None:  # one that this folder has
-            for_stream().say(f"draw one: reprogram figure {pasted(plan.runs[0])} {name} --out {name}.png")
+        for one in [name for name in ("confusion", "mapping") if name in drawable][:1]:  # one that this folder has
+            for_stream().say(f"draw one: reprogram figure {pasted(plan.runs[0])} {one} --out {one}.png")
         return
     options: dict[str, Any] = {"classes": plan.command.classes} if plan.command.classes else {}
     path, notes = draw_figure(plan.kind.name, records, plan.out, dark=plan.command.dark, **options)
