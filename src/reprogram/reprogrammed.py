@@ -26,6 +26,7 @@ from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
 
 _ANY_CANVAS = 2048  # pixels: a larger one must be justified by what is stored of it
+_INSTEAD = "load it with reprogram.Mapping.load, or classify files of answers with reprogram map predict"
 _WORTH_PREPARING = 4_000_000  # pixels: less than that runs faster than a network is prepared
 
 
@@ -188,7 +189,7 @@ class Reprogrammed(nn.Module):
         path = artefact_folder(Path(folder))
         content, tensors = read_artefact(path)
         if "frozen" not in content or "program" not in content:
-            raise ReprogramError(f"{str(path)!r} is a mapping without a model; load it with reprogram.Mapping.load")
+            raise ReprogramError(f"{str(path)!r} is a mapping without a model; {_INSTEAD}")
         check_schema(content, f"artefact {str(path)!r}", _Parts, AGAIN)  # before a model is loaded because it says so
         source = content["frozen"]
         spec = {name: value for name, value in source.items() if name not in ("fingerprint", "normalisation")}
@@ -224,7 +225,7 @@ class Reprogrammed(nn.Module):
             check_labels: whether the model's labels have to be those of the artefact, in their order.
         """
         if "frozen" not in content or "program" not in content:
-            raise ReprogramError(f"{str(path)!r} is a mapping without a model; load it with reprogram.Mapping.load")
+            raise ReprogramError(f"{str(path)!r} is a mapping without a model; {_INSTEAD}")
         check_schema(content, f"artefact {str(path)!r}", _Parts, AGAIN)
         source = content["frozen"]
         expected, found = str(source.get("fingerprint")), fingerprint or frozen.fingerprint

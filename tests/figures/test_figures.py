@@ -250,6 +250,11 @@ def test_the_command_draws_and_lists(run, tmp_path):
     assert (tmp_path / "deep" / "r.png").read_bytes().startswith(b"\x89PNG")
     assert "r.png" in done.stdout
     listed = here("figure", folder).stdout
+    assert "draw one: reprogram figure" in listed
+    assert "confusion --out confusion.png" in listed
+    assert "…" not in listed  # our own words are read to the end
+    only = here("figure", folder / "artefact").stdout
+    assert "mapping --out mapping.png" in only  # which an artefact has, and no confusion
     assert all(name in listed for name in FIGURES)
     assert "no:" not in listed
     drawn = here("figure", folder, folder, "mappings", "--out", tmp_path / "m.csv").stdout

@@ -3,10 +3,12 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from command import here
 from conftest import draw_folder
@@ -126,6 +128,13 @@ def test_the_text_of_one_run_fits_a_terminal(run, monkeypatch):
     assert "all runs" not in first
     assert sum(run[0].name in line for line in table) == 1
     assert not any("sel." in line for line in table)  # it is the saved model
+
+
+def test_the_picture_in_the_documentation_shows_the_orange_that_it_speaks_of():
+    path = Path(__file__).parents[2] / "docs" / "report" / "summary.png"
+    red, _, blue = np.moveaxis(np.asarray(Image.open(path).convert("RGB")).astype(int), 2, 0)
+    assert ((red > 150) & (red - blue > 90)).any()
+    assert path.stat().st_size < 150_000
 
 
 def test_without_validation_nothing_is_called_selected(run):
