@@ -248,7 +248,7 @@ def test_without_validation_nothing_was_selected(run):
     record = read_run(run[0])
     shares = {"last": 0.5, "selected": None, "best_on_test": 0.5}
     text = report_text([replace(record, result={**record.result, "accuracy": shares})], images=False)
-    assert "there are no validation images to select by" in text
+    assert "there are no validation images to select an epoch by" in text
     assert "best on validation images" not in text
     assert "All three agree" not in text
 
