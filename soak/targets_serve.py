@@ -14,10 +14,12 @@ import numpy as np
 from reprogram.errors import ReprogramError
 from reprogram.serve.bodies import parsed, parts_of, read_images, read_options
 from reprogram.serve.limits import Limits, Refusal
+from reprogram.serve.onnx_tasks import OnnxWay
 from reprogram.serve.pictures import decoded
 from reprogram.serve.protocol_v2 import read_tensor
 from reprogram.serve.store import unpacked
 from reprogram.serve.tasks import Way
+from reprogram.serve.torch_tasks import TorchWay
 from soak.mutate import TEXT, Known, Mutator
 from soak.structure import JSON, ZIPS
 from soak.targets import BytesTarget, Target
@@ -39,13 +41,20 @@ _ODD_SIDES: tuple[Any, ...] = (
 _ODD_NUMBERS: tuple[Any, ...] = (1e300, -1e300, 1e-320, 256, -1, 10**400, None, "1", [1], {}, True)
 
 
-class _Way:
-    """What a tensor has to be brought to."""
+class _TorchWay:
+    """What a tensor has to be brought to, as a model in torch takes it."""
 
     image_size, interpolation = 8, "bilinear"
+    fit = TorchWay.fit
 
 
-_WAY = cast(Way, _Way())
+class _OnnxWay(_TorchWay):
+    """The same as an exported model takes it."""
+
+    fit = OnnxWay.fit
+
+
+_WAY, _OTHER_WAY = cast(Way, _TorchWay()), cast(Way, _OnnxWay())
 
 
 def _picture() -> bytes:
@@ -135,9 +144,18 @@ def _use_zip(body: bytes) -> None:
 
 
 def _use_tensor(body: bytes) -> None:
-    for image in read_tensor(parsed(body), _WAY, _LIMITS):
-        assert tuple(image.shape) == (3, 8, 8)
-        assert bool(np.isfinite(image).all())
+    refused: list[Refusal] = []
+    for way in (_WAY, _OTHER_WAY):
+        try:
+            images = read_tensor(parsed(body), way, _LIMITS)
+        except Refusal as refusal:
+            refused.append(refusal)
+            continue
+        for image in images:
+            assert tuple(image.shape) == (3, 8, 8)
+            assert bool(np.isfinite(image).all())
+    if refused:
+        raise refused[0]
 
 
 _TENSORS: tuple[Mutator, ...] = (*(_other_tensor,) * 8, *JSON)

@@ -13,12 +13,12 @@ def alike_order(columns: Matrix) -> list[int]:
     Two clusters are joined at those ends that are most alike; equal ones keep their order.
 
     >>> alike_order(np.array([[1.0, 0, 1], [0, 1, 0.1]]))
-    [1, 2, 0]
+    [0, 2, 1]
     """
     count = columns.shape[1]
     lengths = np.linalg.norm(columns, axis=0)
     unit = columns / np.where(lengths > 0, lengths, 1)
-    likeness = np.nan_to_num(unit.T @ unit)
+    likeness = np.nan_to_num(unit.T @ unit).round(9)  # the last digits depend on the processor, and would turn the order
     groups: dict[int, list[int]] = {place: [place] for place in range(count)}
     between = likeness.copy()
     np.fill_diagonal(between, -np.inf)

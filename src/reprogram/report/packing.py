@@ -53,7 +53,7 @@ def by_likeness(vectors: NDArray[np.floating[Any]]) -> list[int]:
         return list(range(n))
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = (vectors / np.where(norms > 0, norms, 1)).astype(np.float64)
-    likeness = unit @ unit.T
+    likeness = (unit @ unit.T).round(9)  # the last digits depend on the processor, and would turn the order
     np.fill_diagonal(likeness, -np.inf)
     groups = [[place] for place in range(n)]
     alive = np.ones(n, bool)
