@@ -78,8 +78,8 @@ function chart(evidence) {
   const width = 320, row = 34, left = 0, right = 320;
   const most = Math.max(...evidence.map((one) => Math.abs(one.contribution)), 1e-9);
   const negative = evidence.some((one) => one.contribution < 0), positive = evidence.some((one) => one.contribution >= 0);
-  const zero = negative ? (positive ? (left + right) / 2 : right - 44) : left + 0.5;
-  const room = Math.min(negative ? zero - left : Infinity, positive ? right - zero : Infinity) - 44;
+  const zero = negative ? (positive ? (left + right) / 2 : right - 54) : left + 0.5;
+  const room = Math.min(negative ? zero - left : Infinity, positive ? right - zero : Infinity) - 54;
   const height = evidence.length * row + 4;
   const told = evidence.map((one) => `${one.source} ${one.contribution.toFixed(2)}`).join("; ");
   const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": `Evidence: ${told}` });
