@@ -115,7 +115,10 @@ def serve(target: Target, order: Order, folder: Path) -> Tally:
     """Be the host of one target, in a process of its own and a folder of its own."""
     _move_into(folder)
     try:
-        seeds = target.seeds_in(folder)
+        try:
+            seeds = target.seeds_in(folder)
+        except RuntimeError:  # of torch, now and then, right after the process was forked: no input is to blame
+            seeds = target.seeds_in(folder)
         if not seeds:
             raise ValueError("the target has no good input")
     except BaseException as error:

@@ -208,8 +208,8 @@ def _trained(prepared: Prepared, book: Book, progress: Progress, first: FirstAns
     book.catch_up(prepared.model.program)
 
     def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
+        book.write_program(len(records), prepared.model.program)  # before the epoch is told
         book.write_records([*before, *records])
-        book.write_program(len(records), prepared.model.program)
         progress.say(epoch_line(records[-1], epochs))
 
     return fit(
