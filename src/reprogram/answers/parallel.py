@@ -103,7 +103,7 @@ class Workers:
         except ModuleNotFoundError:
             raise extra_missing("ray", "ray", "engine 'ray'") from None
         if not ray.is_initialized():
-            _start_ray(ray, self.address, self.processes)
+            start_ray(ray, self.address, self.processes)
             self._own_ray = ray
         try:
             task = ray.remote(num_cpus=1)(_attempt)
@@ -123,7 +123,8 @@ class Workers:
             ) from None
 
 
-def _start_ray(ray: Any, address: str | None, processes: int) -> None:
+def start_ray(ray: Any, address: str | None, processes: int) -> None:
+    """Join the Ray cluster at an address, or start one on this machine that only this machine can reach."""
     # Ray reports its use to its makers unless told not to; a call over the network has to be asked for.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     local = {"num_cpus": processes, "include_dashboard": False} if address is None else {}

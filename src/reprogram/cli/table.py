@@ -28,6 +28,7 @@ from reprogram.cli.commands import (
     UpdateCommand,
     VerifyCommand,
 )
+from reprogram.cli.compare_command import CompareCommand, axes_of
 from reprogram.errors import ReprogramError
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.registry import SettingsRegistry
@@ -65,6 +66,11 @@ def fit_fields() -> dict[str, FieldInfo]:
     for name in ("mapping", "program"):
         fields[name] = _with_names(FitConfig.model_fields[name], OWNERS[name], [AUTO])
     return fields
+
+
+def compare_fields() -> dict[str, FieldInfo]:
+    """The flags of `fit`, each with one or more values."""
+    return axes_of(fit_fields())
 
 
 def map_fields() -> dict[str, FieldInfo]:
@@ -125,6 +131,13 @@ def _with_names(field: FieldInfo, registry: SettingsRegistry[Any], more: list[st
 COMMANDS: dict[str, Command] = {
     "demo": Command(DemoCommand, "reprogram.cli.fit:demo"),
     "fit": Command(FitCommand, "reprogram.cli.fit:fit", fit_fields, "reprogram.cli.checks:check_fit", open_ended=True),
+    "compare": Command(
+        CompareCommand,
+        "reprogram.cli.compare:compare",
+        compare_fields,
+        "reprogram.cli.compare_command:check_compare",
+        open_ended=True,
+    ),
     "evaluate": Command(EvaluateCommand, "reprogram.cli.use:evaluate", check="reprogram.cli.run_checks:check_run"),
     "predict": Command(PredictCommand, "reprogram.cli.predict:predict", check="reprogram.cli.run_checks:check_predict"),
     "serve": Command(ServeCommand, "reprogram.cli.serve:serve", check="reprogram.cli.run_checks:check_serve"),

@@ -1,5 +1,6 @@
 """Where a run's files are, wherever it is looked at from."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from reprogram.mappings.settings import PRIORS
 from reprogram.run.config import FitConfig
 from reprogram.sources.registry import absolute_name, find_source
 
-_UNSAFE = str.maketrans(dict.fromkeys(' /\\:*?"<>|', "-"))
+_UNSAFE = re.compile(r"[^\w.+=,@-]+")
+_LONGEST = 120  # of a name, in characters: with four bytes each, still below what file systems take
 
 
 def located(config: FitConfig) -> FitConfig:
@@ -42,7 +44,19 @@ def default_folder(config: FitConfig) -> Path:
     name = data.name if is_folder(data) else data.stem
     named = [config.named_program] if config.program != AUTO or config.protocol == "paper" else []
     named += [config.named_mapping] if config.named_mapping != AUTO else []
-    return Path("runs") / "-".join([name, *named]).translate(_UNSAFE)
+    return Path("runs") / safe_name("-".join([name, *named]))
+
+
+def safe_name(text: str) -> str:
+    """A text as the name of a folder: letters, digits and a few signs, not too many, and no hidden one.
+
+    >>> safe_name("my birds: 2024/a"), safe_name("../x"), len(safe_name("x" * 300 + "-1a2b"))
+    ('my-birds-2024-a', '-x', 120)
+    """
+    name = _UNSAFE.sub("-", text)
+    if len(name) > _LONGEST:  # the end tells alike ones apart
+        name = f"{name[: _LONGEST - 41]}-{name[-40:]}"
+    return name.lstrip(".") or "-"
 
 
 def _absolute(path: str) -> str:

@@ -1,0 +1,164 @@
+"""The cells of a recipe: what each run is given, what it is called in tables, and its name by content."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from reprogram.errors import ReprogramError, shown
+from reprogram.experiments.recipe import LABEL, REFERENCE, Grid, Recipe
+from reprogram.mappings.registry import AUTO
+from reprogram.run.config import FitConfig
+from reprogram.run.paths import safe_name
+
+#: Where something lies and what computes it: they do not make it another run.
+PLACES = ("data_root", "cache", "download", "device", "weights")
+#: More runs than this are a slip of the pen.
+MOST = 100_000
+_DIGITS = 10
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid.
+
+    Attributes:
+        settings: what is given to it: fields of `FitConfig` and settings of its mapping, program and source; and perhaps
+            `reference`.
+        labels: what it is called in tables, axis → label; the seed is not among them.
+        data: what its data are called.
+    """
+
+    settings: dict[str, Any]
+    labels: dict[str, str] = field(compare=False)
+    data: str
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        return int(self.settings.get("seed", 0))
+
+    @property
+    def reference(self) -> str | None:
+        """The reference method that it is a run of, if it is."""
+        return self.settings.get(REFERENCE)
+
+    @property
+    def config(self) -> FitConfig:
+        """What is carried out; whatever is wrong with it is told here."""
+        return FitConfig.read({name: value for name, value in self.settings.items() if name != REFERENCE})
+
+    @property
+    def name(self) -> str:
+        """Its run folder: some words for people, and a digest of everything that makes it another run than others.
+
+        Data count by what they are called, not by where they lie; their content is compared elsewhere.
+        """
+        config = self.config
+        given = {name: value for name, value in config.given.items() if name not in PLACES}
+        what = {**given, "data": self.data, REFERENCE: self.reference}
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:_DIGITS]
+        method = [config.named_program, config.named_mapping] if self.reference is None else [self.reference]
+        if self.reference is None and config.program == AUTO and config.protocol != "paper":
+            method[0] = AUTO
+        return safe_name("-".join([self.data, *method, f"s{self.seed}", digest]))
+
+
+def expand(recipe: Recipe) -> list[Cell]:
+    """The runs of a recipe, each once, in the order of its grids and axes.
+
+    >>> recipe = Recipe(settings={"data": "digits"}, grid={"mapping": ["blm", "ilm"], "seed": [0, 1]})
+    >>> [(cell.labels, cell.seed) for cell in expand(recipe)][:2]
+    [({'mapping': 'blm'}, 0), ({'mapping': 'blm'}, 1)]
+    """
+    cells: dict[str, Cell] = {}
+    places: dict[str, str] = {}
+    for cell in _cells(recipe.grids):
+        spec = str(cell.settings.get("data", FitConfig.model_fields["data"].default))
+        if places.setdefault(cell.data, spec) != spec:
+            raise ReprogramError(
+                f"data {places[cell.data]!r} and {spec!r} are both called {cell.data!r}; give one of them another name: "
+                f'{{"label": "other", "data": {json.dumps(spec)}}}'
+            )
+        cells.setdefault(cell.name, cell)
+        if len(cells) > MOST:
+            raise ReprogramError(f"the grid has more than {MOST:,} runs; give fewer values")
+    axes = [axis for grid in recipe.grids for axis in grid.grid if axis != "seed"]
+    return [_with_labels(cell, axes) for cell in cells.values()]
+
+
+def _with_labels(cell: Cell, axes: Iterable[str]) -> Cell:
+    """With a label for every axis of the recipe, also for those that a grid of its own does not have."""
+    known = dict.fromkeys(axes)
+    labels = {axis: cell.labels.get(axis) or _default_label(cell, axis) for axis in known}
+    return Cell(cell.settings, labels, cell.data)
+
+
+def _default_label(cell: Cell, axis: str) -> str:
+    if axis == "data":
+        return cell.data
+    if axis in cell.settings:
+        return _text(cell.settings[axis])
+    if axis in ("mapping", "program") and cell.reference is None:
+        return str(getattr(cell.config, f"named_{axis}"))
+    return "" if axis not in FitConfig.model_fields else _text(getattr(cell.config, axis))
+
+
+def _cells(grids: Iterable[Grid]) -> Iterator[Cell]:
+    for grid in grids:
+        for axis, values in grid.grid.items():
+            if not values:
+                raise ReprogramError(f"axis {axis!r} of the grid has no values; give at least one, or leave it out")
+        chosen = [[_value(axis, value) for value in values] for axis, values in grid.grid.items()]
+        for combination in itertools.product(*chosen):
+            settings = dict(grid.settings)
+            labels: dict[str, str] = {}
+            name = None
+            for axis, (label, told, values) in zip(grid.grid, combination, strict=True):
+                settings |= values
+                if axis != "seed":
+                    labels[axis] = label
+                if told and "data" in values:
+                    name = label
+            yield Cell(settings, labels, name or data_name(str(settings.get("data", "digits"))))
+
+
+def _value(axis: str, value: Any) -> tuple[str, bool, dict[str, Any]]:
+    """A value of an axis: its label, whether that was given, and the settings that it stands for."""
+    if not isinstance(value, dict):
+        if isinstance(value, list):
+            raise ReprogramError(
+                f"{shown(value)} is a value of axis {axis!r}, but one value or a table of settings is expected"
+            )
+        return (data_name(str(value)) if axis == "data" else _text(value)), False, {axis: value}
+    settings = {name: setting for name, setting in value.items() if name != LABEL}
+    if not settings:
+        raise ReprogramError(f"a value of axis {axis!r} sets nothing; write a value, or a table of settings")
+    label = value.get(LABEL)
+    if label is not None and (not isinstance(label, str) or not label.strip()):
+        raise ReprogramError(f"label {shown(label)} of axis {axis!r} is no text; give one, or leave it out")
+    if label is None:
+        label = ", ".join(_text(setting) for setting in settings.values())
+        return label, False, settings
+    return label, True, settings
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "default"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def data_name(spec: str) -> str:
+    """What data are called: the last part of a path without its suffix, or the name.
+
+    >>> data_name("/photos/birds.csv"), data_name("paper:dtd"), data_name("photos/")
+    ('birds', 'paper:dtd', 'photos')
+    """
+    if "/" not in spec and "\\" not in spec and not spec.lower().endswith((".csv", ".tsv", ".npz", ".parquet")):
+        return spec
+    path = PurePath(spec)
+    return path.stem if path.suffix.lower() in (".csv", ".tsv", ".npz", ".parquet") else path.name

@@ -1,0 +1,92 @@
+"""A recipe: which runs belong to an experiment, as one JSON or YAML file. Nothing here imports torch."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from reprogram.errors import ReprogramError, extra_missing, shown
+from reprogram.files import parse_json, read_bytes
+from reprogram.files.foreign import expanded, is_file
+from reprogram.settings import Settings
+
+#: The key by which a value of an axis that sets several settings is called in tables.
+LABEL = "label"
+#: The setting that makes a run one of a reference method instead of a program and a mapping.
+REFERENCE = "reference"
+_YAML = (".yaml", ".yml")
+_FORM = 'such as {"settings": {"epochs": 5}, "grid": {"data": ["photos"], "mapping": ["blm", "blm+"], "seed": [0, 1, 2]}}'
+
+
+class Grid(Settings):
+    """Every combination of the values of some axes, on top of settings that all of its runs have."""
+
+    settings: dict[str, Any] = Field(default_factory=dict, description="The same in all runs.")
+    grid: dict[str, list[Any]] = Field(
+        default_factory=dict,
+        description="Axis → values, each one of the setting of that name, or a table of several settings with a label.",
+    )
+
+
+class Recipe(Grid):
+    """One experiment.
+
+    A recipe is one grid, and perhaps further ones that share its settings. Settings are those of `reprogram fit`, with `_`
+    for `-`; cells of two grids with equal settings are one run.
+    """
+
+    title: str = Field("", description="What the tables are about.")
+    also: list[Grid] = Field(default_factory=list, description="Further grids.")
+
+    @property
+    def grids(self) -> list[Grid]:
+        """All grids, each with the common settings; the first is the recipe's own, if it has axes or stands alone."""
+        own = [Grid(settings=self.settings, grid=self.grid)] if self.grid or not self.also else []
+        further = [Grid(settings={**self.settings, **grid.settings}, grid=grid.grid) for grid in self.also]
+        return [*own, *further]
+
+    def with_axes(self, axes: dict[str, list[Any]]) -> "Recipe":
+        """The same experiment with other values: of each axis here, these instead of what any grid says of it."""
+
+        def changed(grid: Grid) -> dict[str, Any]:
+            settings = {name: value for name, value in grid.settings.items() if name not in axes}
+            # an axis that sets this one along with others, under labels, would otherwise win over what was given
+            kept = {name: values for name, values in grid.grid.items() if name not in axes}
+            return {"settings": settings, "grid": {**kept, **axes}}
+
+        return Recipe.read({**changed(self), "title": self.title, "also": [changed(grid) for grid in self.also]})
+
+
+def read_recipe(path: str | Path) -> Recipe:
+    """Read a recipe from a `.json`, `.yaml` or `.yml` file.
+
+    Raises:
+        ReprogramError: it is not there, or not a recipe.
+    """
+    file = expanded(path, "recipe")
+    if not is_file(file):
+        raise ReprogramError(f"recipe {shown(str(path))} is not there, or no file; give a .json or .yaml file")
+    if file.suffix.lower() in _YAML:
+        content = _yaml(file)
+    elif file.suffix.lower() == ".json":
+        content = parse_json(read_bytes(file, "recipe"), f"recipe {shown(str(path))}", "mend it")
+    else:
+        raise ReprogramError(f"recipe {shown(str(path))} is neither .json nor .yaml; name it so")
+    if not isinstance(content, dict):
+        raise ReprogramError(f"recipe {shown(str(path))} holds no table; write one, {_FORM}")
+    try:
+        return Recipe.read(content)
+    except ReprogramError as error:
+        raise ReprogramError(f"recipe {shown(str(path))}: {error}") from None
+
+
+def _yaml(file: Path) -> Any:
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise extra_missing("yaml", "models", "a recipe in YAML") from None
+    try:
+        return yaml.safe_load(read_bytes(file, "recipe").decode("utf-8", "replace"))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ReprogramError(f"recipe {shown(str(file))} is no YAML ({reason}); mend it, or write JSON") from None
