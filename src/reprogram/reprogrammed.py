@@ -62,11 +62,15 @@ class Reprogrammed(nn.Module):
     def source_logits(self, images: Tensor) -> Tensor:
         """Map images to the frozen model's logits (N, k_S) under the program: f_pre(f_in(x))."""
         images = images.to(self.device)
-        if self.accelerated is None:
-            return self.frozen(self.program(images))  # type: ignore[no-any-return]
-        if not self.accelerated.fits(self.frozen, self.program):  # moved to another device, or given another program
-            self.accelerated = accelerate(self.frozen, self.program)
-        return self.accelerated(images)
+        if self.accelerated is not None and not self.accelerated.fits(self.frozen, self.program):
+            self.accelerated = accelerate(self.frozen, self.program)  # moved to another device, or given another program
+        if self.frozen.memory is None:
+            return self._passed(images)
+        how = "" if self.accelerated is None else self.accelerated.describe()
+        return self.frozen.memory.recall(self.program, images, how, self._passed)
+
+    def _passed(self, images: Tensor) -> Tensor:
+        return self.frozen(self.program(images)) if self.accelerated is None else self.accelerated(images)
 
     def source_features(self, images: Tensor) -> Tensor:
         """Map images to what `frozen.from_features` makes source logits of: shorter than these for a CLIP of many texts."""

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from reprogram.cli.arguments import read
 from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, shown
-from reprogram.experiments.grid import Cell, expand
+from reprogram.experiments.grid import Cell, expand, table_axes
 from reprogram.experiments.recipe import Recipe, read_recipe
 from reprogram.experiments.settings import Measure, Plan
 from reprogram.files.foreign import expanded
@@ -83,8 +83,10 @@ def check_compare(given: dict[str, Any]) -> ComparePlan:
         raise ReprogramError(f"--address {command.address} goes with --engine ray; add that, or leave it out")
     out = expanded(command.out, "--out")
     if recipe is not None:
-        for cell in expand(recipe):
+        cells = expand(recipe)
+        for cell in cells:
             _check(cell)
+        table_axes(cells, command.rows, command.columns)
     elif not (out / "grid.json").is_file():
         raise ReprogramError(
             f"neither a recipe nor data were given, and {shown(command.out)} holds no grid; write reprogram compare DATA "

@@ -79,7 +79,8 @@ def _run(cell: Cell, folder: GridFolder, origins: Origins) -> None:
     config, place = cell.config, folder.run(cell)
     place.parent.mkdir(parents=True, exist_ok=True)
     if cell.reference is None:
-        run_fit(config, place, data=origins.data(config), resume=True, progress=PlainProgress())
+        data, passes = origins.data(config), folder.passes
+        run_fit(config, place, data=data, resume=True, progress=PlainProgress(), memory=passes)
         return
     from reprogram.references import run_reference
 

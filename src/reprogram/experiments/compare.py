@@ -1,5 +1,6 @@
 """`compare`: carry out what is missing of a grid, and know the state of every run of it."""
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -102,6 +103,8 @@ def compare(
                         status.notes[cell.name] = note
                     on_change(status, cell)
         on_change(status, None)
+        if all(state == "done" for state in status.states.values()):
+            shutil.rmtree(folder.passes, ignore_errors=True)
     return status
 
 

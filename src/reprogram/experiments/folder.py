@@ -83,6 +83,11 @@ class GridFolder:
             raise ReprogramError(f"{str(self.path)!r} holds no grid; give a recipe, or flags with several values")
         return Recipe.read(read_sealed(self.path / GRID, "grid", _Stored, remedy="give the recipe again")["recipe"])
 
+    @property
+    def passes(self) -> Path:
+        """Where runs share their first passes, until all are done."""
+        return self.path / ".passes"
+
     def run(self, cell: Cell) -> Path:
         """The run folder of a cell."""
         return self.path / "runs" / cell.name

@@ -3,12 +3,13 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from reprogram.errors import ReprogramError, shown
+from reprogram.errors import ReprogramError, shown, unknown
+from reprogram.experiments.outcomes import DATA
 from reprogram.experiments.recipe import LABEL, REFERENCE, Grid, Recipe
 from reprogram.mappings.registry import AUTO
 from reprogram.run.config import FitConfig
@@ -19,6 +20,8 @@ PLACES = ("data_root", "cache", "download", "device", "weights")
 #: More runs than this are a slip of the pen.
 MOST = 100_000
 _DIGITS = 10
+#: What is compared where nothing was said: the first of these that varies.
+_METHODS = ("mapping", "program", "reference", "model")
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,11 @@ class Cell:
     def seed(self) -> int:
         """Its seed."""
         return int(self.settings.get("seed", 0))
+
+    @property
+    def told(self) -> dict[str, str]:
+        """Its labels with the data, whether they vary or not: every table says of what it is."""
+        return {DATA: self.data, **self.labels}
 
     @property
     def reference(self) -> str | None:
@@ -87,7 +95,35 @@ def expand(recipe: Recipe) -> list[Cell]:
         if len(cells) > MOST:
             raise ReprogramError(f"the grid has more than {MOST:,} runs; give fewer values")
     axes = [axis for grid in recipe.grids for axis in grid.grid if axis != "seed"]
-    return [_with_labels(cell, axes) for cell in cells.values()]
+    labelled = [_with_labels(cell, axes) for cell in cells.values()]
+    return [_with_labels(cell, [*axes, *further]) for cell in labelled] if (further := _untold(labelled)) else labelled
+
+
+def _untold(cells: Iterable[Cell]) -> list[str]:
+    """The settings in which cells differ that have the same labels and seed: they need an axis of their own."""
+    alike: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in cells:
+        alike.setdefault((*cell.labels.items(), cell.seed), []).append(cell)
+    found: dict[str, None] = {}
+    for group in alike.values():
+        names = [name for cell in group for name in cell.settings]
+        values = {name: {json.dumps(cell.settings.get(name), default=str) for cell in group} for name in names}
+        found |= {name: None for name, several in values.items() if len(several) > 1 and name not in PLACES}
+    return list(found)
+
+
+def table_axes(cells: Sequence[Cell], rows: str | None, columns: str | None) -> tuple[str, str]:
+    """The axes down and across a table: those that were asked for, else the data and what methods differ in."""
+    axes = list(dict.fromkeys([DATA, *(axis for cell in cells for axis in cell.labels)]))
+    for axis in (rows, columns):
+        if axis is not None and axis not in axes:
+            raise unknown("axis", axis, axes)
+    varying = [axis for axis in axes if len({cell.told.get(axis) for cell in cells}) > 1]
+    candidates = [axis for axis in (*_METHODS, *varying, *axes) if axis in axes and axis != rows]
+    across = columns or next((axis for axis in candidates if axis in varying and axis != DATA), None)
+    across = across or next((axis for axis in candidates if axis != DATA), DATA)
+    down = rows or (DATA if across != DATA else next((axis for axis in axes if axis != DATA), DATA))
+    return down, across
 
 
 def _with_labels(cell: Cell, axes: Iterable[str]) -> Cell:
@@ -117,11 +153,11 @@ def _cells(grids: Iterable[Grid]) -> Iterator[Cell]:
             settings = dict(grid.settings)
             labels: dict[str, str] = {}
             name = None
-            for axis, (label, told, values) in zip(grid.grid, combination, strict=True):
-                settings |= values
+            for axis, (label, told, several) in zip(grid.grid, combination, strict=True):
+                settings |= several
                 if axis != "seed":
                     labels[axis] = label
-                if told and "data" in values:
+                if told and "data" in several:
                     name = label
             yield Cell(settings, labels, name or data_name(str(settings.get("data", "digits"))))
 

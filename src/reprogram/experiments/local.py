@@ -127,13 +127,17 @@ class _Worker(threading.Thread):
             process, self.process = self.process, None
         if process is None:
             return 0
+        assert process.stdin is not None
+        assert process.stdout is not None
         with contextlib.suppress(OSError):
-            process.stdin.close()  # type: ignore[union-attr]
+            process.stdin.close()
         try:
             return process.wait(10)
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()
+        finally:
+            process.stdout.close()
 
     def end(self) -> None:
         """End the process at once; what it is at can be continued."""

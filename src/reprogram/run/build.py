@@ -1,6 +1,7 @@
 """A configuration becomes data, a frozen model and a `Reprogrammed`; `fit_data` does all of it and trains."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from reprogram.data.dataset import DataSet
 from reprogram.data.decode import Decoding
@@ -20,6 +21,7 @@ from reprogram.run.config import FitConfig
 from reprogram.run.defaults import Facts, resolve, with_mapping, without_program
 from reprogram.sources.frozen import Frozen
 from reprogram.sources.load import load_frozen
+from reprogram.sources.memory import PassMemory
 from reprogram.sources.registry import find_source
 from reprogram.threads import granted_cpus
 from reprogram.training.choice import select_mapping
@@ -51,10 +53,21 @@ class Prepared:
     selection: Selection | None = None
 
 
-def prepare(config: FitConfig, data: DataSet | None = None, progress: Progress | None = None) -> Prepared:
-    """Load, decide and build; whatever is wrong with configuration, data or model is found here."""
+def prepare(
+    config: FitConfig, data: DataSet | None = None, progress: Progress | None = None, memory: Path | None = None
+) -> Prepared:
+    """Load, decide and build; whatever is wrong with configuration, data or model is found here.
+
+    Args:
+        config: what was given.
+        data: the data set, if it is at hand.
+        progress: where to show progress.
+        memory: a folder by which runs share what the frozen model says under untrained programs; see `PassMemory`.
+    """
     data = data if data is not None else configured_data(config)
     frozen = configured_frozen(config, data, progress)
+    if memory is not None:
+        frozen.memory = PassMemory(memory, frozen.fingerprint)
     config = resolve(config, known_facts(frozen, data))
     if config.program == AUTO and config.mapping != AUTO and MAPPINGS[config.mapping].load().learned:
         config = without_program(config)  # it is trained itself, for many epochs: there is no first answer to improve on

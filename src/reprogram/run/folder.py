@@ -73,6 +73,7 @@ def run_fit(
     data: DataSet | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    memory: Path | None = None,
 ) -> FitResult:
     """Carry out a run and fill its folder.
 
@@ -85,12 +86,13 @@ def run_fit(
         data: the data set, where the configuration does not name one that can be loaded.
         resume: continue the run in the folder, if there is one.
         progress: where to show progress.
+        memory: a folder by which runs share their first passes; see `reprogram.sources.memory.PassMemory`.
     """
     progress = progress or Progress()
     folder = folder.expanduser()
     _continued(config, folder, resume)  # what stands there is ours, or stays untouched
     with claimed_folder(folder), locked_run(folder):
-        return _fill(config, folder, data, resume, progress)
+        return _fill(config, folder, data, resume, progress, memory)
 
 
 def locked_run(folder: Path) -> AbstractContextManager[None]:
@@ -98,10 +100,12 @@ def locked_run(folder: Path) -> AbstractContextManager[None]:
     return locked(folder / ".lock", f"the run folder {str(folder)!r}", remedy=", or choose another folder")
 
 
-def _fill(config: FitConfig, folder: Path, data: DataSet | None, resume: bool, progress: Progress) -> FitResult:
+def _fill(
+    config: FitConfig, folder: Path, data: DataSet | None, resume: bool, progress: Progress, memory: Path | None
+) -> FitResult:
     config, given = _continued(config, folder, resume)
     remove_leftovers(folder)
-    prepared = prepare(config, data, progress)
+    prepared = prepare(config, data, progress, memory)
     book = FolderBook(folder, given)
     book.write_config(prepared.config)
     write_sealed(folder / "environment.json", environment(prepared.model.device))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from reprogram.errors import ReprogramError
 from reprogram.images.pictures import ChannelValues, Interpolation, as_rgb, channel_values, resize
+from reprogram.sources.memory import PassMemory
 from reprogram.sources.registry import CLASSIFIER, Kind
 
 NUMBERED = "numbered: the file carries no names"
@@ -39,6 +40,7 @@ class Frozen(nn.Module):
             where those of an answer add up to less than 1.
         short_features: whether `features` are shorter than the logits, so that keeping them instead is worth it.
         kind: what goes with models of its kind: default program, the paper's training.
+        memory: what it has said before, for runs that share their first passes; None remembers nothing.
 
     >>> frozen = Frozen(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 5)), input_size=8)
     >>> frozen.logits(torch.rand(2, 3, 20, 30)).shape, frozen.labels[4], list(frozen.parameters())
@@ -51,6 +53,7 @@ class Frozen(nn.Module):
     log_probabilities: bool = False
     short_features: bool = False
     kind: Kind = CLASSIFIER
+    memory: PassMemory | None = None
 
     def __init__(
         self,

@@ -1,0 +1,60 @@
+"""A recipe is read, checked and changed by flags."""
+
+import json
+
+import pytest
+
+from reprogram.errors import ReprogramError
+from reprogram.experiments.recipe import Recipe, read_recipe
+
+CONTENT = {"title": "t", "settings": {"epochs": 2}, "grid": {"mapping": ["blm", "ilm"], "seed": [0, 1]}}
+YAML = """
+title: t
+settings: {epochs: 2}
+grid:
+  mapping: [blm, ilm]
+  seed: [0, 1]
+"""
+
+
+def test_json_and_yaml_say_the_same(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(CONTENT))
+    (tmp_path / "a.yaml").write_text(YAML)
+    assert read_recipe(tmp_path / "a.json") == read_recipe(tmp_path / "a.yaml") == Recipe(**CONTENT)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.json", "{", "mend it"),
+        ("a.json", "[]", "holds no table"),
+        ("a.json", '{"grids": {}}', "grids"),
+        ("a.json", '{"grid": {"mapping": "blm"}}', "list"),
+        ("a.yaml", "grid: [", "is no YAML"),
+        ("a.yaml", "!!python/object/apply:os.getcwd []", "is no YAML"),
+        ("a.txt", "{}", "neither .json nor .yaml"),
+    ],
+)
+def test_a_bad_recipe_is_one_sentence_with_its_name(tmp_path, name, text, told):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ReprogramError, match=told) as error:
+        read_recipe(tmp_path / name)
+    assert name in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_recipe_that_is_not_there(tmp_path):
+    with pytest.raises(ReprogramError, match="is not there"):
+        read_recipe(tmp_path / "none.json")
+
+
+def test_given_axes_replace_those_of_every_grid():
+    recipe = Recipe(**CONTENT, also=[{"settings": {"mapping": "blm+"}, "grid": {"seed": [5]}}])
+    changed = recipe.with_axes({"seed": [7], "epochs": ["1"]})
+    assert [grid.grid["seed"] for grid in changed.grids] == [[7], [7]]
+    assert all("epochs" not in grid.settings for grid in changed.grids)
+    assert changed.grids[1].settings == {"mapping": "blm+"}
+
+
+def test_without_axes_nothing_changes():
+    assert Recipe(**CONTENT).with_axes({}) == Recipe(**CONTENT)
