@@ -66,6 +66,7 @@ ORDER = (
     ("run",),
     ("figures",),
     ("report",),
+    ("experiments",),
     ("predict",),
     ("export",),
     ("serve",),
