@@ -95,19 +95,7 @@ class Plot:
         Returns:
             The matplotlib figure.
         """
-        drawing, colours = self.drawing(record, examples, **options), look(dark)
-        with styled(colours):
-            if ax is not None:
-                if not drawing.panels:
-                    ax.set_title(drawing.title)
-                drawing.paint(ax, colours)
-                return ax.get_figure(root=True)  # type: ignore[return-value]
-            figure = Figure(figsize=drawing.size, layout="constrained")
-            ax = figure.add_subplot()
-            wide = int(_LETTERS * drawing.size[0])
-            figure.suptitle("\n".join(textwrap.wrap(drawing.title, wide)), x=0.01, ha="left")
-            drawing.paint(ax, colours)
-        return figure
+        return painted(self.drawing(record, examples, **options), ax, dark=dark)
 
     def rows(self, record: RunRecord | Sequence[RunRecord], examples: Examples | None = None, **options: Any) -> Rows:
         """The data of the figure, one dictionary for each row."""
@@ -123,6 +111,23 @@ class Plot:
                 raise ReprogramError(reason)
         given: Any = records if kind.several else records[0]
         return self.prepare(given, examples, **options) if kind.examples else self.prepare(given, **options)
+
+
+def painted(drawing: Drawing, ax: Axes | None = None, *, dark: bool = False) -> Figure:
+    """Paint it: into axes of others, or into a figure of its own, with its title above."""
+    colours = look(dark)
+    with styled(colours):
+        if ax is not None:
+            if not drawing.panels:
+                ax.set_title(drawing.title)
+            drawing.paint(ax, colours)
+            return ax.get_figure(root=True)  # type: ignore[return-value]
+        figure = Figure(figsize=drawing.size, layout="constrained")
+        ax = figure.add_subplot()
+        wide = int(_LETTERS * drawing.size[0])
+        figure.suptitle("\n".join(textwrap.wrap(drawing.title, wide)), x=0.01, ha="left")
+        drawing.paint(ax, colours)
+    return figure
 
 
 def lacking(kind: FigureKind, record: RunRecord) -> str | None:
@@ -185,8 +190,7 @@ def draw_figure(
         The file, and what could not be had.
     """
     path, plot = Path(out).expanduser(), plot_of(name)
-    suffix = path.suffix.lower()
-    check_suffix(suffix, f"{str(path)!r}")
+    check_suffix(path.suffix, f"{str(path)!r}")  # before images are gathered
     records = [runs] if isinstance(runs, RunRecord) else list(runs)
     given: Any = records if plot.kind.several else records[0] if len(records) == 1 else records
     for record in records:
@@ -195,13 +199,20 @@ def draw_figure(
     if plot.kind.examples and examples is None and len(records) == 1:
         examples = gather_examples(records[0])
     notes = () if examples is None else examples.notes
-    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_drawing(plot.drawing(given, examples, **options), path, dark=dark), notes
+
+
+def write_drawing(drawing: Drawing, out: str | Path, *, dark: bool = False) -> Path:
+    """Write a figure, or its data, as the end of the file's name says: .png, .svg, .pdf or .csv."""
+    path = Path(out).expanduser()
+    suffix = path.suffix.lower()
+    check_suffix(suffix, f"{str(path)!r}")
     if suffix == ".csv":
-        write_text(path, as_csv(plot.rows(given, examples, **options)))
-        return path, notes
-    content = rendered(plot(given, examples, dark=dark, **options), suffix, dark=dark)
+        write_text(path, as_csv(drawing.rows))
+        return path
+    content = rendered(painted(drawing, dark=dark), suffix, dark=dark)
     write_file(path, lambda place: place.write_bytes(content))
-    return path, notes
+    return path
 
 
 def rendered(figure: Figure, suffix: str, *, dark: bool = False, dpi: int = _DPI) -> bytes:

@@ -1,0 +1,94 @@
+"""Tables over methods: their ranks, their differences, and how optimistic best on test is."""
+
+from reprogram.experiments.analysis import Analysis, points
+from reprogram.experiments.layout import MISSING, Entry, Row, Table
+from reprogram.experiments.means import same
+from reprogram.experiments.units import Estimate
+from reprogram.report.names import counted
+
+
+def ranks_table(analysis: Analysis) -> Table:
+    """The average rank of each method, the best first."""
+    ranks = analysis.ranks
+    order = sorted(range(len(ranks.levels)), key=lambda place: (ranks.average[place], place))
+    least = min(ranks.average)
+    rows = []
+    for place in order:
+        average = ranks.average[place]
+        first = sum(row[place] == min(row) for row in ranks.ranks)
+        near = ranks.critical is not None and average - least < ranks.critical
+        rows.append(
+            Row(
+                (ranks.levels[place],),
+                (
+                    Entry(f"{average:.2f}", {"average rank": average}, same(average, least)),
+                    Entry(f"{first} of {len(ranks.blocks)}", {"first": first, "blocks": len(ranks.blocks)}),
+                    Entry(MISSING if ranks.critical is None else "no" if near else "yes"),
+                ),
+            )
+        )
+    columns = ("average rank", "first in", "told apart from the best")
+    notes = list(analysis.rank_notes)
+    if ranks.critical is not None and ranks.chance is not None and ranks.statistic is not None:
+        chance = f"Friedman's test: χ² = {ranks.statistic:.2f}, p = {ranks.chance:.2g}."
+        notes.insert(0, f"{chance} Critical difference of average ranks (Nemenyi, 5 %): {ranks.critical:.2f}.")
+    return Table(
+        f"Average ranks over {counted(len(ranks.blocks), 'block')}", (analysis.axis,), columns, tuple(rows), (), tuple(notes)
+    )
+
+
+def pairs_table(analysis: Analysis) -> Table:
+    """The difference of every two methods on what both were run on."""
+    rows = [
+        Row(
+            (pair.first, pair.second),
+            (
+                *_estimated(pair.difference),
+                Entry(
+                    f"{pair.difference.ahead} / {pair.difference.level} / {pair.difference.behind}"
+                    if pair.matched
+                    else MISSING
+                ),
+                _chance("p", pair.difference.chance),
+                _chance("p_holm", pair.adjusted),
+                Entry(str(pair.matched), {"matched": pair.matched}),
+            ),
+        )
+        for pair in analysis.pairs
+    ]
+    judged = {pair.difference.words for pair in analysis.pairs if pair.difference.chance is not None}
+    over = f" {judged.pop()}" if len(judged) == 1 else ""
+    columns = ("difference", "95 % interval", "ahead / equal / behind", "p", "p (Holm)", "matched runs")
+    notes = list(analysis.pair_notes)
+    inexact = any(pair.difference.chance is not None and not pair.difference.exact for pair in analysis.pairs)
+    how = "by 100,000 random" if inexact else "by all"
+    notes.insert(0, f"First minus second, in points{over}; p: two-sided, {how} flips of signs; Holm: for all pairs here.")
+    return Table("Differences of methods", ("first", "second"), columns, tuple(rows), (), tuple(notes))
+
+
+def optimism_table(analysis: Analysis) -> Table:
+    """What best on test is above the selected and above the last epoch, for each method."""
+    by_level: dict[str, list[Entry]] = {}
+    for one in analysis.optimism:
+        runs = Entry(str(one.runs), {"runs": one.runs})
+        by_level.setdefault(one.level, []).extend((*_estimated(one.excess), runs))
+    rows = tuple(Row((level,), tuple(entries)) for level, entries in by_level.items())
+    columns = ("above selected", "95 % interval", "runs", "above last", "95 % interval ", "runs ")
+    words = sorted({one.excess.words for one in analysis.optimism if one.excess.interval is not None})
+    over = f" Intervals are {' or '.join(words)}." if words else ""
+    note = f"In points: what choosing the epoch by the test images adds; it cannot be below zero.{over}"
+    return Table("How optimistic is best on test?", (analysis.axis,), columns, rows, (), (note,))
+
+
+def _estimated(found: Estimate) -> tuple[Entry, Entry]:
+    if found.mean is None:
+        return Entry(MISSING), Entry(MISSING)
+    mean = Entry(points(found.mean), {"mean": found.mean})
+    if found.interval is None:
+        return mean, Entry(MISSING)
+    low, high = found.interval
+    return mean, Entry(f"{points(low)} to {points(high)}", {"low": low, "high": high})
+
+
+def _chance(name: str, value: float | None) -> Entry:
+    return Entry(MISSING if value is None else "< 0.001" if value < 0.001 else f"{value:.2g}", {name: value})
