@@ -10,7 +10,7 @@ from reprogram.cli.compare_command import CompareCommand, ComparePlan
 from reprogram.cli.outside import files_matter
 from reprogram.cli.report import REPORT, report_at_the_end
 from reprogram.cli.text import pasted, percent, show, show_table
-from reprogram.errors import ReprogramError
+from reprogram.experiments.analysis import findings
 from reprogram.experiments.compare import Status, status_of
 from reprogram.experiments.compare import compare as carry_out
 from reprogram.experiments.folder import GridFolder, located_recipe
@@ -160,15 +160,13 @@ def finish(status: Status, command: CompareCommand, progress: Progress) -> int:
 
 
 def show_results(found: Results, progress: Progress) -> None:
-    """The tables on the terminal."""
-    for table in found.tables:
-        headings, rows, notes = table.for_terminal()
-        if table.title:
-            progress.say(table.title)
-        show_table(headings, rows, numbers=headings[1:])
-        for note in notes:
-            progress.say(note)
-        progress.say("")
-
-
-__all__ = ["FAILED", "ReprogramError", "compare", "finish", "show_results"]
+    """The accuracies on the terminal, and in words what they say; the other tables stand in the files."""
+    headings, rows, numbers = found.table.for_terminal()
+    progress.say(found.table.title)
+    show_table(headings, rows, numbers=numbers)
+    for note in found.table.notes:
+        progress.say(note)
+    progress.say("")
+    for sentence in findings(found.analysis, most=4):
+        progress.say(f"- {sentence}")
+    progress.say("")
