@@ -24,6 +24,7 @@ NAMESPACES = (
     ".run",
     ".predict",
     ".export",
+    ".experiments",
     ".figures",
     ".report",
 )

@@ -7,6 +7,7 @@ from reprogram.errors import ReprogramError
 from reprogram.experiments.analysis import analyse, findings, pair_sentence
 from reprogram.experiments.outcomes import Failure
 from reprogram.experiments.pairs import compare_pair
+from reprogram.experiments.ranks import rank
 
 
 def said(runs, **options):
@@ -57,11 +58,17 @@ def test_a_comparison_reads_the_same_from_both_sides():
 
 
 def test_findings_tell_order_pairs_and_optimism():
-    found = findings(analyse(grid(mapping=tuple("abcdef")), "mapping"), most=3)
-    assert found[0].startswith("By average rank over 4 blocks: ")
+    runs = grid(mapping=tuple("abcdef"))
+    found = findings(analyse(runs, "mapping"), most=3)
+    ranks = rank(runs, "mapping")
+    order = sorted("abcdef", key=lambda level: ranks.average["abcdef".index(level)])
+    assert found[0].startswith(f"By average rank over 4 blocks: {order[0]} (")
     assert found[1].startswith("Friedman's test: χ² = ")
-    assert found[5] == "12 further pairs with smaller differences."
-    assert sum("best on test is" in sentence for sentence in found) == 12
+    for sentence, other in zip(found[2:5], order[1:], strict=False):  # the best against those that follow it
+        assert {sentence.split()[0], sentence.split(" ahead of ")[1][0]} == {order[0], other}
+    assert found[5].startswith("Of 15 pairs, 15 can be judged: ")
+    assert "and 0 with a probability below 0.05 after Holm's correction" in found[5]
+    assert [sentence.rpartition(" above ")[2] for sentence in found[6:]] == ["selected.", "last."]
 
 
 def test_nothing_finished_is_an_error():

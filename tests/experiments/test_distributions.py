@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -20,6 +20,7 @@ from reprogram.experiments.means import t_interval
 differences = st.lists(st.integers(-50, 50).map(lambda value: value / 500), min_size=1, max_size=9)
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.floats(0, 200), st.integers(1, 40))
 def test_the_tail_of_chi_square_is_scipys(value, freedom):
     assert chi_square_tail(value, freedom) == pytest.approx(stats.chi2.sf(value, freedom), rel=1e-9, abs=1e-15)
@@ -39,6 +40,7 @@ def test_a_range_is_never_below_nothing():
     assert range_quantile(10, 0.5) < range_quantile(10, 0.95) < range_quantile(10, 0.999)
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 1000).map(lambda value: value / 1000), min_size=2, max_size=40))
 def test_the_interval_of_a_mean_is_students(values):
     low, high = t_interval(values)
@@ -49,6 +51,7 @@ def test_the_interval_of_a_mean_is_students(values):
         assert (low, high) == pytest.approx(stats.t.interval(0.95, len(values) - 1, np.mean(values), error), abs=1e-9)
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(differences)
 def test_flips_of_signs_are_those_of_a_permutation_test(values):
     found = sign_flip(values)
@@ -76,6 +79,7 @@ def test_of_many_units_flips_are_drawn_and_the_order_does_not_matter():
     assert sign_flip([1.0] * 40) == 1 / 100_001
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_flips_of_single_images_are_the_binomial_test(first, second):
     expected = 1.0 if first == second else stats.binomtest(first, first + second).pvalue
@@ -84,6 +88,7 @@ def test_flips_of_single_images_are_the_binomial_test(first, second):
         assert binomial_flip(first, second) == pytest.approx(sign_flip([1.0] * first + [-1.0] * second or [0.0]))
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_by_its_definition(chances):
     found = holm(chances)

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -26,6 +26,7 @@ def test_rounding_does_not_break_a_tie():
     assert ranked([0.1 + 0.2, 0.3, 0.1]) == (1.5, 1.5, 3.0)
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.integers(3, 6), st.integers(2, 9), st.integers(0, 10_000))
 def test_friedmans_statistic_is_scipys(k, n, number):
     values = np.random.default_rng(number).integers(0, 8, (n, k)) / 8  # with ties
@@ -95,6 +96,7 @@ def test_groups_are_what_the_critical_difference_does_not_tell_apart():
     assert found.groups() == [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")]
 
 
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_runs_does_not_matter(rng: random.Random):
     runs = grid(program=("none", "padding"))

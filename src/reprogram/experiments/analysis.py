@@ -223,12 +223,24 @@ def findings(analysis: Analysis, most: int = 8) -> list[str]:
                 f"Friedman's test: χ² = {ranks.statistic:.2f}, p {probability(ranks.chance)}; average ranks closer than "
                 f"{ranks.critical:.2f} (Nemenyi, 5 %) are not told apart."
             )
-    told = sorted((pair for pair in analysis.pairs if pair.matched), key=lambda pair: -abs(pair.difference.mean or 0.0))
-    found += [pair_sentence(pair) for pair in told[:most]]
-    if len(told) > most:
-        found.append(f"{counted(len(told) - most, 'further pair')} with smaller differences.")
-    found += [sentence for one in analysis.optimism if (sentence := _optimism_sentence(one))]
-    return found
+        best = ranks.levels[order[0]]
+        place = {ranks.levels[number]: position for position, number in enumerate(order)}
+        own = [pair for pair in analysis.pairs if best in (pair.first, pair.second)]
+        own.sort(key=lambda pair: place[pair.first] + place[pair.second])  # one of the two is at 0
+        found += [pair_sentence(pair) for pair in own[:most]]
+    if analysis.pairs:
+        found.append(_all_pairs(analysis.pairs))
+    return found + [sentence for above in ("selected", "last") if (sentence := _optimism_sentence(analysis, above))]
+
+
+def _all_pairs(pairs: Sequence[Pair]) -> str:
+    judged = [(pair, pair.difference.interval) for pair in pairs if pair.difference.interval is not None]
+    clear = sum(low * high > 0 for _, (low, high) in judged)
+    sure = sum(pair.adjusted is not None and pair.adjusted < LEVEL for pair, _ in judged)
+    return (
+        f"Of {counted(len(pairs), 'pair')}, {len(judged)} can be judged: {clear} with a 95 % interval on one side of zero "
+        f"(1 in 20 would be by chance alone), and {sure} with a probability below {LEVEL:g} after Holm's correction."
+    )
 
 
 def pair_sentence(pair: Pair) -> str:
@@ -254,14 +266,15 @@ def pair_sentence(pair: Pair) -> str:
     return f"{text})."
 
 
-def _optimism_sentence(one: Optimism) -> str:
-    mean, interval = one.excess.mean, one.excess.interval
-    if mean is None:
+def _optimism_sentence(analysis: Analysis, above: str) -> str:
+    means = {one.level: one.excess.mean for one in analysis.optimism if one.above == above and one.excess.mean is not None}
+    if not means:
         return ""
-    text = f"{_named(one.level)}: best on test is {100 * mean:.1f} points above {one.above}"
-    if interval is None:
-        return f"{text} ({counted(one.runs, 'run')})."
-    return f"{text} (95 % interval {points(interval[0])} to {points(interval[1])} {one.excess.words})."
+    low, high = min(means, key=lambda level: means[level]), max(means, key=lambda level: means[level])
+    if low == high:
+        return f"Best on test is {points(means[low])} points above {above}."
+    reach = f"{points(means[low])} ({_named(low)}) to {points(means[high])} points ({_named(high)})"
+    return f"Best on test is {reach} above {above}."
 
 
 def points(share: float) -> str:
@@ -278,9 +291,9 @@ def probability(chance: float) -> str:
     """A probability with its sign.
 
     >>> probability(0.0312), probability(0.00001), probability(1.0)
-    ('= 0.031', '< 0.001', '= 1')
+    ('= 0.0312', '< 0.001', '= 1')
     """
-    return "< 0.001" if chance < 0.001 else f"= {chance:.2g}"
+    return "< 0.001" if chance < 0.001 else f"= {chance:.3g}"
 
 
 def _named(name: str) -> str:

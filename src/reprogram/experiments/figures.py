@@ -95,7 +95,7 @@ def methods_drawing(
 
     words = next((one.words for one in found.values() if one.interval is not None), "")
     bars = f"; bars: 95 % intervals {words}" if words else ""
-    title = f"{named(axis, 30)}: how methods stand ({_MEASURED[measure]}){bars}; orange: surely behind, blue: surely ahead"
+    title = f"{named(axis, 30)}: how methods stand ({_MEASURED[measure]}){bars}; orange: all below zero, blue: all above"
     size = (7.6 if shows_ranks else 5.6, 0.3 * len(order) + 1.5)
     return Drawing(title, rows, size, paint, panels=True)
 
@@ -139,7 +139,7 @@ def _paint_ranks(ax: Axes, look: Look, order: list[str], average: dict[str, floa
         ax.annotate(f"{average[level]:.1f}", (average[level], line), xytext=(5, 4), textcoords="offset points", fontsize=7)
     ax.set_xlim(0.6, len(order) + 0.5)
     blocks = f"{len(ranks.blocks)} blocks"
-    told = "" if ranks.critical is None else f"\nband: as good as the best (within {ranks.critical:.1f})"
+    told = "" if ranks.critical is None else f"\nband: not told from the best (within {ranks.critical:.1f})"
     ax.set_xlabel(f"average rank over {blocks}, 1 is best{told}")
 
 
@@ -253,6 +253,8 @@ def numeric_drawing(
             own = [point for point in points if point.panel == parts[place]]
             _paint_curves(one, look, own, curves, by_label, baseline is not None)
             one.set_xlabel(named(axis, 30))
+            if place % across == 0:
+                one.set_ylabel("points" if baseline is not None else "accuracy on test images, %")
             if parts[place]:
                 one.set_title(named(parts[place], 28), fontweight="normal")
             if place == 0 and lines is not None and len(curves) > 0:
@@ -344,16 +346,15 @@ def _paint_curves(ax: Axes, look: Look, points: list[_Point], curves: list[str],
         else:
             ax.plot(x, y, marker=mark, markersize=4.5, color=colour, linestyle="none", label=label)
     if not joined:
-        for at, name in sorted({(point.place, point.data) for point in points}):
-            top = max(100 * point.mean for point in points if (point.place, point.data) == (at, name))
-            ax.annotate(
-                named(name, 16), (at, top), xytext=(3, 5), textcoords="offset points", fontsize=6.5, parse_math=False
-            )
+        for at in places:
+            own = [point for point in points if point.place == at]
+            top = max(100 * (point.mean if point.interval is None else point.interval[1]) for point in own)
+            names = "\n".join(sorted({named(point.data, 16) for point in own}))
+            ax.annotate(names, (at, top), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=6.5)
     if signed:
         ax.axhline(0, color=look.ink, linewidth=0.8, linestyle=(0, (4, 3)))
     if joined and len(places) <= _MOST_TICKS:
         ax.set_xticks(places, labels=[f"{place:g}" for place in places])
         ax.minorticks_off()
-    ax.set_ylabel("points" if signed else "accuracy on test images, %")
     ax.grid(axis="y")
     ax.margins(x=0.06, y=0.14)

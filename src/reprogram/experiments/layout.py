@@ -10,7 +10,7 @@ from reprogram.text import csv_cell, csv_line, printable
 Number = float | int | str | None
 #: What stands where nothing was run.
 MISSING = "–"
-_BEST = " ◂"  # in a terminal, which may have no bold letters
+_BEST = "◂"  # in a terminal, which may have no bold letters
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,9 @@ class Table:
         The best of a row has a mark, as a terminal may have no bold letters.
         """
         columns = [printable(text) for text in self.columns]
-        rows = [[*row.names, *(_terminal_entry(entry) for entry in row.cells)] for row in (*self.rows, *self.summary)]
+        lines = (*self.rows, *self.summary)
+        marked = [any(row.cells[place].best for row in lines) for place in range(len(columns))]
+        rows = [[*row.names, *map(_terminal_entry, row.cells, marked)] for row in lines]
         return [*map(printable, self.names), *columns], rows, columns
 
 
@@ -160,5 +162,6 @@ def _latex_entry(entry: Entry) -> str:
     return f"\\textbf{{{text}}}" if entry.best else text
 
 
-def _terminal_entry(entry: Entry) -> str:
-    return f"{entry.text}{_BEST if entry.best else ' ' * len(_BEST)}"
+def _terminal_entry(entry: Entry, marked: bool) -> str:
+    """A cell, with room for the mark where its column has one; ± without blanks, so that many columns fit."""
+    return f"{entry.text.replace(' ± ', '±')}{_BEST if entry.best else ' ' if marked else ''}"

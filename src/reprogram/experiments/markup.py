@@ -6,7 +6,7 @@ import unicodedata
 from reprogram.text import printable, whole
 
 # `.` and `:` only where they would make a link of what stands there
-_MARKDOWN = re.compile(r"[\\`*_{}\[\]()#!|<>&~$@]|(?<=www)\.|:(?=//)", re.IGNORECASE)
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]#!|<>&~$@]|(?<=www)\.|:(?=//)", re.IGNORECASE)
 _BEGINNING = re.compile(r"^(\d*)([-+=.)])(?=[\s=-]|$)")  # of a list, or of the line under a heading
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 _GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ"

@@ -58,9 +58,9 @@ class CellMean:
 
 
 def mean_of(values: Iterable[float]) -> float:
-    """Their mean, the same in any order to the last bit."""
+    """Their mean: the same in any order to the last bit, and of equal values that value."""
     given = list(values)
-    return math.fsum(given) / len(given)
+    return min(max(math.fsum(given) / len(given), min(given)), max(given))
 
 
 def std_of(values: Sequence[float]) -> float:
@@ -130,7 +130,7 @@ def _cell(labels: dict[str, str], runs: list[Outcome], failed: list[Failure], me
         tuple(run.seed for run, _ in told),
         values,
         mean,
-        std_of(values) if len(values) > 1 else None,
+        None if len(values) == 1 else std_of(values) if over == "seeds" else 0.0,
         interval,
         over,
         images,

@@ -1,6 +1,6 @@
 """Tables over methods: their ranks, their differences, and how optimistic best on test is."""
 
-from reprogram.experiments.analysis import Analysis, points
+from reprogram.experiments.analysis import Analysis, points, probability
 from reprogram.experiments.layout import MISSING, Entry, Row, Table
 from reprogram.experiments.means import same
 from reprogram.experiments.units import Estimate
@@ -30,7 +30,7 @@ def ranks_table(analysis: Analysis) -> Table:
     columns = ("average rank", "first in", "told apart from the best")
     notes = list(analysis.rank_notes)
     if ranks.critical is not None and ranks.chance is not None and ranks.statistic is not None:
-        chance = f"Friedman's test: χ² = {ranks.statistic:.2f}, p = {ranks.chance:.2g}."
+        chance = f"Friedman's test: χ² = {ranks.statistic:.2f}, p {probability(ranks.chance)}."
         notes.insert(0, f"{chance} Critical difference of average ranks (Nemenyi, 5 %): {ranks.critical:.2f}.")
     return Table(
         f"Average ranks over {counted(len(ranks.blocks), 'block')}", (analysis.axis,), columns, tuple(rows), (), tuple(notes)
@@ -56,28 +56,31 @@ def pairs_table(analysis: Analysis) -> Table:
         )
         for pair in analysis.pairs
     ]
-    judged = {pair.difference.words for pair in analysis.pairs if pair.difference.chance is not None}
-    over = f" {judged.pop()}" if len(judged) == 1 else ""
-    columns = ("difference", "95 % interval", "ahead / equal / behind", "p", "p (Holm)", "matched runs")
+    columns = ("difference", "95 % interval", "+ / = / −", "p", "p (Holm)", "runs")
     notes = list(analysis.pair_notes)
     inexact = any(pair.difference.chance is not None and not pair.difference.exact for pair in analysis.pairs)
     how = "by 100,000 random" if inexact else "by all"
-    notes.insert(0, f"First minus second, in points{over}; p: two-sided, {how} flips of signs; Holm: for all pairs here.")
+    notes.insert(
+        0,
+        "First minus second, in points; + = −: on how many units the first is ahead, equal, behind; "
+        f"p: two-sided, {how} flips of signs; Holm: for all pairs here.",
+    )
     return Table("Differences of methods", ("first", "second"), columns, tuple(rows), (), tuple(notes))
 
 
 def optimism_table(analysis: Analysis) -> Table:
     """What best on test is above the selected and above the last epoch, for each method."""
-    by_level: dict[str, list[Entry]] = {}
-    for one in analysis.optimism:
-        runs = Entry(str(one.runs), {"runs": one.runs})
-        by_level.setdefault(one.level, []).extend((*_estimated(one.excess), runs))
-    rows = tuple(Row((level,), tuple(entries)) for level, entries in by_level.items())
-    columns = ("above selected", "95 % interval", "runs", "above last", "95 % interval ", "runs ")
+    rows = []
+    for selected, last in zip(analysis.optimism[::2], analysis.optimism[1::2], strict=True):
+        runs = sorted({selected.runs, last.runs})
+        counts = {"runs_selected": selected.runs, "runs_last": last.runs}
+        told = Entry(" or ".join(map(str, runs)), counts)
+        rows.append(Row((selected.level,), (*_estimated(selected.excess), *_estimated(last.excess), told)))
+    columns = ("above selected", "95 % (selected)", "above last", "95 % (last)", "runs")
     words = sorted({one.excess.words for one in analysis.optimism if one.excess.interval is not None})
     over = f" Intervals are {' or '.join(words)}." if words else ""
     note = f"In points: what choosing the epoch by the test images adds; it cannot be below zero.{over}"
-    return Table("How optimistic is best on test?", (analysis.axis,), columns, rows, (), (note,))
+    return Table("How optimistic is best on test?", (analysis.axis,), columns, tuple(rows), (), (note,))
 
 
 def _estimated(found: Estimate) -> tuple[Entry, Entry]:
@@ -91,4 +94,4 @@ def _estimated(found: Estimate) -> tuple[Entry, Entry]:
 
 
 def _chance(name: str, value: float | None) -> Entry:
-    return Entry(MISSING if value is None else "< 0.001" if value < 0.001 else f"{value:.2g}", {name: value})
+    return Entry(MISSING if value is None else "< 0.001" if value < 0.001 else f"{value:.3g}", {name: value})
