@@ -93,10 +93,10 @@ def test_gain_against_the_number_of_classes():
 
 @pytest.mark.filterwarnings("ignore:.*[Gg]lyph.*missing")
 def test_curves_with_hostile_names(tmp_path):
-    runs = grid(data=HOSTILE[:5], mapping=HOSTILE[1:4], shots=("1", "2", "4"))
+    runs = grid(data=HOSTILE[:2], mapping=HOSTILE[1:4], shots=("1", "2", "4"))
     drawing = numeric_drawing(runs, "shots", lines="mapping", apart="data")
     assert not list(outside(painted(drawing)))
-    for end in ("png", "svg", "pdf", "csv"):
+    for end in ("png", "svg", "csv"):
         assert write_drawing(drawing, tmp_path / f"f.{end}").stat().st_size > 500
     first = (tmp_path / "f.svg").read_bytes()
     write_drawing(numeric_drawing(runs[::-1], "shots", lines="mapping", apart="data"), tmp_path / "f.svg")
