@@ -71,6 +71,11 @@ def test_findings_tell_order_pairs_and_optimism():
     assert [sentence.rpartition(" above ")[2] for sentence in found[6:]] == ["selected.", "last."]
 
 
+def test_an_excess_that_all_methods_share_is_told_once():
+    runs = [outcome({"mapping": name}, 0, 0.1 * place, best=0.1 * place + 0.03) for place, name in enumerate("pqr")]
+    assert findings(analyse(runs, "mapping"))[-1] == "Best on test is +3.0 points above last."
+
+
 def test_nothing_finished_is_an_error():
     with pytest.raises(ReprogramError, match="no run is finished"):
         analyse([], "mapping")

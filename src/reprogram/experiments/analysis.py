@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reprogram.errors import ReprogramError
-from reprogram.experiments.means import CellMean, cell_means
+from reprogram.experiments.means import CellMean, cell_means, same
 from reprogram.experiments.optimism import Optimism, optimism
 from reprogram.experiments.outcomes import DATA, Failure, Measure, Outcome, check_axis, check_outcomes, levels_of
 from reprogram.experiments.pairs import Pair, compare_pairs
@@ -271,7 +271,7 @@ def _optimism_sentence(analysis: Analysis, above: str) -> str:
     if not means:
         return ""
     low, high = min(means, key=lambda level: means[level]), max(means, key=lambda level: means[level])
-    if low == high:
+    if same(means[low], means[high]):
         return f"Best on test is {points(means[low])} points above {above}."
     reach = f"{points(means[low])} ({_named(low)}) to {points(means[high])} points ({_named(high)})"
     return f"Best on test is {reach} above {above}."
