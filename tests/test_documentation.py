@@ -26,6 +26,7 @@ NAMESPACES = (
     ".export",
     ".figures",
     ".report",
+    ".theory",
 )
 NAMES = [
     (f"reprogram{space}", name) for space in NAMESPACES for name in importlib.import_module(f"reprogram{space}").__all__

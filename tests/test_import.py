@@ -57,6 +57,7 @@ ORDER = (
     ("sources",),
     ("acceleration",),
     ("statistics",),
+    ("theory",),
     ("mappings",),
     ("reprogrammed",),
     ("data",),
