@@ -11,8 +11,8 @@ from reprogram.data.paper_sets import PAPER, paper_set
 from reprogram.experiments.cost import Estimate, estimate
 from reprogram.experiments.items import ITEMS, datasets_of
 from reprogram.experiments.published import published_table
-from reprogram.experiments.reproduce import Reproduction, planned
-from reprogram.experiments.reproduce import reproduce as carry_out
+from reprogram.experiments.reproduction import Reproduction, planned
+from reprogram.experiments.reproduction import reproduce as carry_out
 from reprogram.experiments.settings import Plan
 from reprogram.experiments.verdicts import Line, Sample
 from reprogram.progress import for_stream
@@ -25,20 +25,23 @@ def reproduce(plan: ReproducePlan) -> int:
     if plan.item is None:
         show_pairs({item.name: item.meaning for item in ITEMS.values()})
         return 0
-    chosen = {"data_root": plan.data_root, "datasets": command.datasets, "seeds": command.seeds}
-    progress = for_stream()
+    name, root, out = plan.item.name, plan.data_root, plan.out
+    datasets, seeds, progress = command.datasets, command.seeds, for_stream()
     if command.dry_run:
-        found = planned(plan.item.name, plan.out, **chosen)  # type: ignore[arg-type]
-        _list(found, plan.data_root)
+        found = planned(name, out, data_root=root, datasets=datasets, seeds=seeds)
+        _list(found, root)
         _cost(estimate(found.status.those("waiting") or found.status.cells, progress))
         return 0
     files_matter()
     how = Plan(**{name: getattr(command, name) for name in Plan.model_fields})
-    try:
-        found = carry_out(plan.item.name, plan.out, how, **chosen, progress=progress, on_change=Teller(progress))  # type: ignore[arg-type]
-    except KeyboardInterrupt:
-        progress.say("interrupted; the same command continues")
-        raise
+    with Teller(progress) as teller:
+        try:
+            found = carry_out(
+                name, out, how, data_root=root, datasets=datasets, seeds=seeds, progress=progress, on_change=teller
+            )
+        except KeyboardInterrupt:
+            progress.say("interrupted; the same command continues")
+            raise
     show_comparison(found)
     failed = found.status.those("failed")
     for cell in failed:
