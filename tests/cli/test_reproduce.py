@@ -63,7 +63,7 @@ def test_what_is_done_stands_beside_the_papers_numbers(capsys, tmp_path, monkeyp
     assert "above" in rows["blm"]
     assert "+10.0" in rows["blm"]
     assert "below" in rows["blm+"]
-    assert "2 agrees, 1 above, 1 below" in out
+    assert "2 agree, 1 above, 1 below" in out
     assert "Table 2" in out
     table = list(csv.DictReader((tmp_path / "runs" / "table2.csv").open()))
     assert [row["verdict"] for row in table] == ["agrees", "above", "below", "agrees"]

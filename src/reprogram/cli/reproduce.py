@@ -18,6 +18,8 @@ from reprogram.experiments.verdicts import Line, Sample
 from reprogram.progress import for_stream
 from reprogram.threads import granted_cpus
 
+_PLURAL = {"agrees": "agree"}
+
 
 def reproduce(plan: ReproducePlan) -> int:
     """Carry out what is missing, and show the comparison."""
@@ -75,7 +77,7 @@ def show_comparison(found: Reproduction) -> None:
     show_table(headings, rows, numbers=numbers)
     if found.item.name == "figure5":
         _show_gains(found)
-    show(", ".join(f"{count} {verdict}" for verdict, count in sorted(found.verdicts.items())))
+    show(", ".join(f"{count} {_PLURAL.get(verdict, verdict)}" for verdict, count in found.verdicts.items()))
 
 
 def _row(line: Line) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -178,9 +178,8 @@ def estimate(cells: Sequence[Cell], progress: Progress | None = None, *, budget:
 class _Stored(BaseModel):
     """Speeds that were measured before, in the user's cache folder."""
 
-    model_config = ConfigDict(strict=True, extra="ignore")
     machine: str
-    speeds: dict[str, tuple[float, float, float, float, int]] = Field(strict=False)
+    speeds: dict[str, tuple[float, float, float, float, int]]
 
 
 def measured(kinds: Iterable[Kind], progress: Progress, budget: float = _BUDGET) -> dict[Kind, Speed]:

@@ -1,9 +1,10 @@
 """A table or a figure of the paper made again: what is missing is carried out, and ours stands beside the paper's."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from reprogram.data.paper import find_paper
 from reprogram.data.paper_sets import paper_missing, paper_set
@@ -14,7 +15,7 @@ from reprogram.experiments.grid import expand
 from reprogram.experiments.items import PaperItem, datasets_of, find_item, item_recipe
 from reprogram.experiments.recipe import Recipe
 from reprogram.experiments.settings import Plan
-from reprogram.experiments.verdicts import Line, lines_of
+from reprogram.experiments.verdicts import Line, Verdict, lines_of
 from reprogram.files import write_text
 from reprogram.progress import Progress
 from reprogram.text import csv_cell, csv_line, json_text
@@ -39,10 +40,8 @@ class Reproduction:
     @property
     def verdicts(self) -> dict[str, int]:
         """How many lines have each verdict."""
-        found: dict[str, int] = {}
-        for line in self.lines:
-            found[line.verdict] = found.get(line.verdict, 0) + 1
-        return found
+        found = Counter(line.verdict for line in self.lines)
+        return {verdict: found[verdict] for verdict in get_args(Verdict) if found[verdict]}
 
 
 def missing_data(names: Sequence[str], root: Path) -> list[str]:
