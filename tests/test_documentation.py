@@ -27,6 +27,7 @@ NAMESPACES = (
     ".experiments",
     ".figures",
     ".report",
+    ".theory",
 )
 NAMES = [
     (f"reprogram{space}", name) for space in NAMESPACES for name in importlib.import_module(f"reprogram{space}").__all__

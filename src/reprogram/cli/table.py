@@ -29,6 +29,7 @@ from reprogram.cli.commands import (
     VerifyCommand,
 )
 from reprogram.cli.compare_command import CompareCommand, axes_of
+from reprogram.cli.reproduce_command import ReproduceCommand
 from reprogram.errors import ReprogramError
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.registry import SettingsRegistry
@@ -137,6 +138,9 @@ COMMANDS: dict[str, Command] = {
         compare_fields,
         "reprogram.cli.compare_command:check_compare",
         open_ended=True,
+    ),
+    "reproduce": Command(
+        ReproduceCommand, "reprogram.cli.reproduce:reproduce", check="reprogram.cli.reproduce_command:check_reproduce"
     ),
     "evaluate": Command(EvaluateCommand, "reprogram.cli.use:evaluate", check="reprogram.cli.run_checks:check_run"),
     "predict": Command(PredictCommand, "reprogram.cli.predict:predict", check="reprogram.cli.run_checks:check_predict"),

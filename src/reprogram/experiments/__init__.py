@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from reprogram.experiments.outcomes import Outcome as Outcome
     from reprogram.experiments.outcomes import outcome_of as outcome_of
     from reprogram.experiments.pairs import compare_pair as compare_pair
+    from reprogram.experiments.published import PublishedNumber as PublishedNumber
+    from reprogram.experiments.published import PublishedTable as PublishedTable
+    from reprogram.experiments.published import published_table as published_table
     from reprogram.experiments.recipe import Recipe as Recipe
     from reprogram.experiments.recipe import read_recipe as read_recipe
+    from reprogram.experiments.reproduction import Reproduction as Reproduction
+    from reprogram.experiments.reproduction import reproduce as reproduce
     from reprogram.experiments.settings import Plan as Plan
     from reprogram.experiments.tables import Results as Results
     from reprogram.experiments.tables import long_csv as long_csv
@@ -37,8 +42,13 @@ _WHERE = {
     "Outcome": "reprogram.experiments.outcomes",
     "outcome_of": "reprogram.experiments.outcomes",
     "Plan": "reprogram.experiments.settings",
+    "published_table": "reprogram.experiments.published",
+    "PublishedNumber": "reprogram.experiments.published",
+    "PublishedTable": "reprogram.experiments.published",
     "read_recipe": "reprogram.experiments.recipe",
     "Recipe": "reprogram.experiments.recipe",
+    "reproduce": "reprogram.experiments.reproduction",
+    "Reproduction": "reprogram.experiments.reproduction",
     "results": "reprogram.experiments.tables",
     "Results": "reprogram.experiments.tables",
     "Status": "reprogram.experiments.compare",
