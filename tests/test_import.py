@@ -51,6 +51,7 @@ ORDER = (
         "threads",
         "devices",
         "processes",
+        "ranks",
     ),
     ("images",),
     ("programs",),
@@ -77,7 +78,7 @@ RANK = {name: place for place, names in enumerate(ORDER) for name in names}
 MODULES = sorted(ROOT.rglob("*.py"))
 #: What is imported to check the arguments of a command.
 BEFORE_TORCH = re.compile(
-    r"((errors|text|cards|progress|files|child|settings|registry|names|lazy|threads)|.*\.(settings|registry|__init__)|__init__"
+    r"((errors|text|cards|progress|files|child|settings|registry|names|lazy|threads|ranks)|.*\.(settings|registry|__init__)|__init__"
     r"|run\.(config|defaults|paths)|cli\.(main|commands|checks|run_checks|arguments|text|outside)|data\.paper_sets"
     r"|predict\.(output|words))"
 )

@@ -13,6 +13,7 @@ from reprogram.errors import ReprogramError, first_line
 from reprogram.files import cache_folder
 from reprogram.images.pictures import Interpolation
 from reprogram.progress import Progress
+from reprogram.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Decoding:
         skip_bad: leave images out that cannot be decoded, instead of raising an error that names them.
         processes: how many processes decode a large split into the cache; None uses threads. A script that asks for
             processes must start its work under `if __name__ == "__main__"`.
+        ranks: the processes that all decode the same, of a run on many: on each machine one fills the cache.
 
     >>> from reprogram.data.dataset import ArraySplit
     >>> split = ArraySplit(torch.rand(4, 1, 8, 8), [0, 1, 0, 1])
@@ -35,6 +37,7 @@ class Decoding:
     cache: bool | Path = True
     skip_bad: bool = False
     processes: int | None = None
+    ranks: Ranks = ALONE
 
     @overload
     def decode(
@@ -110,7 +113,8 @@ class Decoding:
         """The decoded split, and the cache folder if it is still of use."""
         if folder is not None:
             try:
-                return decode_through(folder, split, size, interpolation, self.processes or 0, progress), folder
+                with self.ranks.in_turn():
+                    return decode_through(folder, split, size, interpolation, self.processes or 0, progress), folder
             except OSError as error:
                 progress.say(
                     f"note: the cache folder {str(folder)!r} cannot be used ({error.strerror or first_line(error)}), so "
