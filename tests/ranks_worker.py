@@ -65,7 +65,7 @@ def state_of(model):
 def trained(name, ranks, **more):
     model = build(name, small_frozen(), **TRAINED[name]).double()
     easy = name != "gaussian"  # which has nothing left to learn from easy images
-    result = fit(model, data_of(0.6 if easy else 0.02), epochs=2, **{**HOW, **more}, ranks=ranks)
+    result = fit(model, data_of(0.6 if easy else 0.02), **{**HOW, "epochs": 2, **more}, ranks=ranks)
     return result, model
 
 
