@@ -29,6 +29,7 @@ TIMEOUT = "REPROGRAM_TIMEOUT"
 _PATIENCE = 600.0
 _GRACE = 3.0  # seconds that a process has to say that it ends, when another one has
 _PAUSE = 0.05
+_WITHOUT_A_WORD = "ended without a word (killed, or no memory was left)"
 _BLOCK = 1 << 22  # numbers that are summed at once
 
 Told = tuple[Any, "dict[str, Tensor]"]
@@ -165,10 +166,10 @@ class JoinedRanks(Ranks):
         import torch
 
         with self._listening():
-            whole = tensor.contiguous()
+            whole = _sendable(tensor)
             for part in whole.view(-1).split(_BLOCK):
                 torch.distributed.all_reduce(part)
-        return tensor if whole.data_ptr() == tensor.data_ptr() else tensor.copy_(whole)
+        return tensor if whole is tensor else tensor.copy_(whole)
 
     @override
     def gather(self, parts: "Sequence[Tensor]", like: "Tensor") -> "Tensor":
@@ -203,7 +204,7 @@ class JoinedRanks(Ranks):
 
         with self._listening():
             for tensor in tensors:
-                whole = tensor.detach().contiguous()
+                whole = _sendable(tensor.detach())
                 torch.distributed.broadcast(whole, 0)
                 tensor.detach().copy_(whole)
 
@@ -257,10 +258,10 @@ class JoinedRanks(Ranks):
     @override
     def lost(self) -> str:
         missing = self._missing()
-        if not missing:
-            return ""
-        names = ", ".join(map(str, missing))
-        return f"rank {names} of {self.size} ended without a word (killed, or no memory was left)"
+        return f"{self._named(missing)} {_WITHOUT_A_WORD}" if missing else ""
+
+    def _named(self, ranks: Sequence[int]) -> str:
+        return f"rank {', '.join(map(str, ranks))} of {self.size}"
 
     def speaks(self) -> bool:
         """Whether this is the process that says what ended the run: the first that has something to say."""
@@ -305,15 +306,12 @@ class JoinedRanks(Ranks):
         try:
             yield
         except RuntimeError as error:
-            silent = "timed out" in str(error).lower() or "timeout" in str(error).lower()
-            missing = self._missing()
-            if silent and missing:
-                names = ", ".join(map(str, missing))
-                what = f"rank {names} of {self.size} has not answered for {self.timeout:g} s (set {TIMEOUT} to wait longer)"
+            missing, said = self._missing(), str(error).lower()
+            what = f"the other processes of this run have ended ({first_line(error)})"
+            if missing and ("timed out" in said or "timeout" in said):
+                what = f"{self._named(missing)} has not answered for {self.timeout:g} s (set {TIMEOUT} to wait longer)"
             elif missing:
-                what = self.lost()
-            else:
-                what = f"the other processes of this run have ended ({first_line(error)})"
+                what = f"{self._named(missing)} {_WITHOUT_A_WORD}"
             raise LostRank(what) from None
 
 
@@ -378,6 +376,11 @@ def joined() -> Iterator[Ranks]:
     yield _here
     _here = None  # after an error it stays: main() asks it who speaks
     torch.distributed.destroy_process_group()
+
+
+def _sendable(tensor: "Tensor") -> "Tensor":
+    """The same numbers where gloo and NCCL can read them."""
+    return (tensor if tensor.device.type in ("cpu", "cuda") else tensor.cpu()).contiguous()
 
 
 def _part(total: int, rank: int, size: int) -> slice:

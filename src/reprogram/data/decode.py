@@ -1,6 +1,7 @@
 """The one policy of decoding: with a cache or without, what becomes of bad images, by how many processes."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import overload
@@ -95,14 +96,15 @@ class Decoding:
         failures: list[str] = []
         names: list[str] = []
         folder = cache_folder() if self.cache is True else self.cache or None
-        for name, split in splits.items():
-            size = sizes.get(name)
-            if size is None or split.is_decoded(size, interpolation):
-                continue
-            decoded, folder = self._decode_split(split, size, interpolation, folder, progress)
-            failures += decoded.failures.values()
-            names += [split.names[place] for place in decoded.failures]
-            parts[name] = _without_bad(split, size, interpolation, decoded, name)
+        with self.ranks.in_turn() if folder is not None else nullcontext():
+            for name, split in splits.items():
+                size = sizes.get(name)
+                if size is None or split.is_decoded(size, interpolation):
+                    continue
+                decoded, folder = self._decode_split(split, size, interpolation, folder, progress)
+                failures += decoded.failures.values()
+                names += [split.names[place] for place in decoded.failures]
+                parts[name] = _without_bad(split, size, interpolation, decoded, name)
         if failures and not self.skip_bad:
             raise bad_images(failures, names)
         return parts, failures
@@ -113,8 +115,7 @@ class Decoding:
         """The decoded split, and the cache folder if it is still of use."""
         if folder is not None:
             try:
-                with self.ranks.in_turn():
-                    return decode_through(folder, split, size, interpolation, self.processes or 0, progress), folder
+                return decode_through(folder, split, size, interpolation, self.processes or 0, progress), folder
             except OSError as error:
                 progress.say(
                     f"note: the cache folder {str(folder)!r} cannot be used ({error.strerror or first_line(error)}), so "
