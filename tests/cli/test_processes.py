@@ -14,6 +14,8 @@ from command import PADDING, SMALL, here
 from launching import command, environment, launch
 
 FIT = ("-m", "reprogram", "fit")
+MANY = 16  # epochs: enough that a signal comes in time also on a busy machine
+TINY = ("--model", "timm:test_resnet", "--no-pretrained", "--canvas", "32", "--image-size", "20", "--batch-size", "16")
 
 
 def result_of(folder):
@@ -48,7 +50,7 @@ def test_without_a_program_two_processes_find_what_one_finds(shapes, tmp_path):
 def training(shapes, tmp_path):
     """A training on two processes that has completed an epoch; the ids of its workers by rank."""
     folder = tmp_path / "run"
-    flags = ("--data", shapes, "--mapping", "blm", "--epochs", 40, *PADDING, *SMALL, "--out", folder)
+    flags = ("--data", shapes, "--mapping", "blm", "--epochs", MANY, *PADDING, *TINY, "--out", folder)
     process = subprocess.Popen(
         command(2, *FIT, *flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
@@ -77,10 +79,10 @@ def finish_alone(folder):
     """What is left can be continued by one process; the epochs that were complete stay as they were."""
     before = metrics_of(folder)
     done = len(before)
-    assert done < 40
-    here("fit", "--resume", "--out", folder, "--epochs", 41)
+    assert done < MANY
+    here("fit", "--resume", "--out", folder)
     assert metrics_of(folder)[:done] == before
-    assert result_of(folder)["epochs"] == len(metrics_of(folder))
+    assert result_of(folder)["epochs"] == len(metrics_of(folder)) == MANY
 
 
 def test_a_killed_process_ends_the_run_with_a_sentence_and_one_continues(training):
@@ -109,8 +111,18 @@ def test_an_interrupt_of_torchrun_is_one_of_the_run(training):
     assert printed.count(f"interrupted; continue with: reprogram fit --resume --out {folder}") == 1
 
 
-def test_a_mistake_is_told_once(shapes, tmp_path):
-    for flags in (("--data", shapes, "--mapping", "blmm"), ("--data", shapes, "--canvas", 9, *SMALL[:3], "--out", shapes)):
-        done = launch(2, *FIT, *flags, check=False)
-        assert done.returncode != 0
-        assert len([line for line in done.stderr.splitlines() if line.startswith("reprogram: ")]) == 1, done.stderr
+def test_a_mistake_that_all_meet_is_told_once(shapes):
+    done = launch(2, *FIT, "--data", shapes, *TINY, "--out", shapes, check=False)
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if line.startswith("reprogram: ")]
+    assert said == [f"reprogram: '{shapes}' already exists and is not a run; choose another --out"]
+
+
+@pytest.mark.parametrize(("local", "heard"), [("0", True), ("1", False)])
+def test_a_mistake_before_they_have_met_is_told_by_one_of_each_machine(local, heard, shapes, monkeypatch):
+    for name, value in {"WORLD_SIZE": "4", "RANK": f"{2 + int(local)}", "LOCAL_RANK": local}.items():
+        monkeypatch.setenv(name, value)
+    done = here("fit", shapes, "--mapping", "blmm", check=False)
+    assert (done.returncode, "did you mean" in done.stderr) == (2, heard)
+    other = here("evaluate", shapes / "nowhere", check=False)  # no command that they share
+    assert (other.returncode, "is not a folder" in other.stderr) == (2, True)
