@@ -70,20 +70,21 @@ def fit_once(count: int, threads: int, given: argparse.Namespace) -> tuple[float
     return statistics.median(speed for speed, _ in epochs[1:] or epochs), epochs[-1][1]
 
 
-def measure(given: argparse.Namespace) -> dict[str, list[float]]:
-    """All speeds, the two ways alternately."""
+def measure(given: argparse.Namespace) -> tuple[dict[str, list[float]], float]:
+    """All speeds, the two ways alternately; and how many processes wanted the cores when a fit began, in the median."""
     ways = [(1, given.processes), (given.processes, 1)]
     speeds: dict[str, list[float]] = {way(*one): [] for one in ways}
-    losses = []
+    losses, loads = [], []
     for turn in range(given.rounds):
         for one in ways if turn % 2 == 0 else ways[::-1]:
+            loads.append(os.getloadavg()[0])
             speed, loss = fit_once(*one, given)
             speeds[way(*one)].append(speed)
             losses.append(loss)
             print(f"round {turn + 1}, {way(*one)}: {speed:.1f} images/s, loss {loss:.6f}", flush=True)
     if max(losses) - min(losses) > 1e-3 * max(losses):
         sys.exit(f"the losses differ ({min(losses)} to {max(losses)}): the two ways do not train the same")
-    return speeds
+    return speeds, statistics.median(loads)
 
 
 def page(content: dict[str, Any]) -> str:
@@ -99,7 +100,8 @@ def page(content: dict[str, Any]) -> str:
         f"{content['images']} images of {Path(content['data']).name} in batches of {content['batch_size']}, "
         f"{content['program']}, {own} canvas of {content['canvas']}, EfficientNet-Lite0, in fresh processes, alternately, "
         f"{content['rounds']} times each. Images per second in an epoch of training, without the first one: median (least "
-        "to most). Both end with the same loss.",
+        f"to most). Both end with the same loss. The load of the machine when a fit began was {content['load']:.1f} in the "
+        f"median; {'what is above 1 to 2 is other work' if content['load'] > 2 else 'it had nothing else to do'}.",
         "",
         f"| {first} | {second} | ratio, median of the rounds (least to most) |",
         "|---|---|---|",
@@ -126,11 +128,18 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--program", default="padding")
     given = parser.parse_args()
-    speeds = measure(given)
+    speeds, load = measure(given)
     machine = {"platform": platform.platform(), "cores": os.cpu_count(), "torch": version("torch")}
     told = [Path(word).name if word == given.data else word for word in sys.argv[1:]]
     command = shlex.join(["python", "benchmarks/processes.py", *told])
-    content = {**vars(given), "data": Path(given.data).name, "command": command, "machine": machine, "speeds": speeds}
+    content = {
+        **vars(given),
+        "data": Path(given.data).name,
+        "command": command,
+        "machine": machine,
+        "speeds": speeds,
+        "load": load,
+    }
     Path(__file__).with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
     PAGE.write_text(page(content))
     print(page(content))

@@ -112,7 +112,7 @@ def test_an_interrupt_of_torchrun_is_one_of_the_run(training):
 
 
 def test_a_mistake_that_all_meet_is_told_once(shapes):
-    done = launch(2, *FIT, "--data", shapes, *TINY, "--out", shapes, check=False)
+    done = launch(2, *FIT, "--data", shapes, *PADDING, *TINY, "--out", shapes, check=False)
     assert done.returncode != 0
     said = [line for line in done.stderr.splitlines() if line.startswith("reprogram: ")]
     assert said == [f"reprogram: '{shapes}' already exists and is not a run; choose another --out"]
