@@ -51,6 +51,7 @@ ORDER = (
         "threads",
         "devices",
         "processes",
+        "ranks",
     ),
     ("images",),
     ("programs",),
@@ -80,6 +81,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 BEFORE_TORCH = re.compile(
     r"((errors|text|cards|progress|files|child|settings|registry|names|lazy|threads)|.*\.(settings|registry|__init__)|__init__"
     r"|run\.(config|defaults|paths)|cli\.(main|commands|checks|run_checks|reproduce_command|arguments|text|outside)|data\.paper_sets"
+    r"((errors|text|cards|progress|files|child|settings|registry|names|lazy|threads|ranks)|.*\.(settings|registry|__init__)|__init__"
+    r"|run\.(config|defaults|paths)|cli\.(main|commands|checks|run_checks|arguments|text|outside)|data\.paper_sets"
     r"|predict\.(output|words))"
 )
 

@@ -1,6 +1,9 @@
 """`reprogram fit` and `reprogram demo`."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from reprogram.cli.checks import FitPlan
 from reprogram.cli.commands import DemoCommand
@@ -10,6 +13,7 @@ from reprogram.cli.text import pasted, percent, show_table
 from reprogram.files import claimed_folder
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.progress import Progress, for_stream
+from reprogram.ranks import LostRank, Ranks, joined
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import run_fit
 from reprogram.run.paths import default_folder
@@ -21,18 +25,40 @@ DEMO_METHODS = ("rlm", "flm", "ilm", "blm", "blm+", "gaussian")
 def fit(plan: FitPlan) -> None:
     """Carry out a run and show its result."""
     files_matter()
-    progress = for_stream()
-    with claimed_folder(plan.out or default_folder(plan.config), numbered=plan.out is None) as folder:
-        try:
-            result = run_fit(plan.config, folder, resume=plan.resume, progress=progress)
-        except KeyboardInterrupt:
-            if (folder / "config.json").exists():
-                progress.say(f"interrupted; continue with: reprogram fit --resume --out {pasted(folder)}")
-                if (folder / "artefact").is_dir() and not (folder / "result.json").exists():
-                    progress.say(f"what was found so far: reprogram predict {pasted(folder)} IMAGE")
-            raise
-    _show_result(result, folder, progress)
-    report_at_the_end([folder], folder / REPORT, progress, [result.model])
+    with joined() as ranks:
+        progress = for_stream() if ranks.leads else Progress()
+        with _claimed(plan, ranks) as folder:
+            try:
+                result = run_fit(plan.config, folder, resume=plan.resume, progress=progress, ranks=ranks)
+            except (KeyboardInterrupt, LostRank) as error:
+                again = f"continue with: reprogram fit --resume --out {pasted(folder)}" if _begun(folder) else ""
+                lost = str(error) if isinstance(error, LostRank) else ranks.lost()
+                if lost:  # torchrun interrupts the others when it notices
+                    raise LostRank("; ".join(filter(None, (lost, again)))) from None
+                if again:
+                    progress.say(f"interrupted; {again}")
+                    if (folder / "artefact").is_dir() and not (folder / "result.json").exists():
+                        progress.say(f"what was found so far: reprogram predict {pasted(folder)} IMAGE")
+                raise
+    if ranks.leads:
+        _show_result(result, folder, progress)
+        report_at_the_end([folder], folder / REPORT, progress, [result.model])
+
+
+@contextlib.contextmanager
+def _claimed(plan: FitPlan, ranks: Ranks) -> Iterator[Path]:
+    """The run folder, which the first process claims; the others are told its name."""
+    with contextlib.ExitStack() as stack:
+
+        def claim() -> tuple[str, dict[str, Any]]:
+            wanted = claimed_folder(plan.out or default_folder(plan.config), numbered=plan.out is None)
+            return str(stack.enter_context(wanted)), {}
+
+        yield Path(ranks.told(claim)[0])
+
+
+def _begun(folder: Path) -> bool:
+    return (folder / "config.json").exists()
 
 
 def demo(command: DemoCommand) -> None:

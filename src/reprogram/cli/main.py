@@ -10,6 +10,7 @@ from contextlib import suppress
 from reprogram.cli.outside import Signals, outlets
 from reprogram.errors import EvidenceWarning, ReprogramError, unknown
 from reprogram.progress import Outlet
+from reprogram.ranks import LostRank, follows, share_command, speaks
 from reprogram.text import printable
 from reprogram.threads import sleep_while_waiting
 
@@ -53,6 +54,8 @@ def _carried_out(arguments: Sequence[str] | None, signals: Signals, out: Outlet)
 
 def _explained(error: BaseException, signals: Signals, out: Outlet) -> int:
     """Say what ended a command, and give the exit code."""
+    if isinstance(error, LostRank):
+        return _complain(str(error))
     if signals.received is not None:  # whatever the libraries that it met made of it
         return 128 + signals.received
     if isinstance(error, KeyboardInterrupt):
@@ -70,8 +73,9 @@ def _explained(error: BaseException, signals: Signals, out: Outlet) -> int:
         return _complain("there is not enough memory for this; choose a smaller --canvas or --batch-size, or less data")
     if not signals.own:
         raise error
-    for line in "".join(traceback.format_exception(error)).split("\n")[:-1]:
-        print(printable(line), file=sys.stderr)
+    if speaks():
+        for line in "".join(traceback.format_exception(error)).split("\n")[:-1]:
+            print(printable(line), file=sys.stderr)
     return 1
 
 
@@ -83,7 +87,8 @@ def _unread(error: OSError) -> int:
 
 
 def _complain(sentence: str) -> int:
-    print(f"reprogram: {printable(sentence)}", file=sys.stderr)
+    if speaks():  # of several processes that meet the same, one
+        print(f"reprogram: {printable(sentence)}", file=sys.stderr)
     return 2
 
 
@@ -106,6 +111,7 @@ def _dispatch(arguments: list[str], signals: Signals) -> int:
     if verb not in COMMANDS:
         raise unknown("verb", verb, COMMANDS)
     command = COMMANDS[verb]
+    share_command(command.shared)
     given = parse(command.schema, arguments[words:], f"reprogram {verb}", command.further())
     checked = given if command.open_ended else read(command.schema, given)
     if command.check is not None:
@@ -134,5 +140,5 @@ def _overview() -> str:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    if issubclass(category, EvidenceWarning):
+    if issubclass(category, EvidenceWarning) and not follows():
         print(f"reprogram: warning: {printable(str(message))}", file=sys.stderr)

@@ -48,6 +48,7 @@ class Command:
         further: the fields that it takes besides, such as those of mappings.
         check: what can be checked before torch is imported.
         open_ended: whether the function gets what was given, unchecked, because settings of others are among it.
+        shared: whether processes that `torchrun` starts carry it out together.
     """
 
     schema: type[Settings]
@@ -55,6 +56,7 @@ class Command:
     further: Callable[[], dict[str, FieldInfo]] = dict
     check: str | None = None
     open_ended: bool = False
+    shared: bool = False
 
 
 def fit_fields() -> dict[str, FieldInfo]:
@@ -131,7 +133,9 @@ def _with_names(field: FieldInfo, registry: SettingsRegistry[Any], more: list[st
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(DemoCommand, "reprogram.cli.fit:demo"),
-    "fit": Command(FitCommand, "reprogram.cli.fit:fit", fit_fields, "reprogram.cli.checks:check_fit", open_ended=True),
+    "fit": Command(
+        FitCommand, "reprogram.cli.fit:fit", fit_fields, "reprogram.cli.checks:check_fit", open_ended=True, shared=True
+    ),
     "compare": Command(
         CompareCommand,
         "reprogram.cli.compare:compare",

@@ -1,6 +1,7 @@
 """The one policy of decoding: with a cache or without, what becomes of bad images, by how many processes."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import overload
@@ -13,6 +14,7 @@ from reprogram.errors import ReprogramError, first_line
 from reprogram.files import cache_folder
 from reprogram.images.pictures import Interpolation
 from reprogram.progress import Progress
+from reprogram.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Decoding:
         skip_bad: leave images out that cannot be decoded, instead of raising an error that names them.
         processes: how many processes decode a large split into the cache; None uses threads. A script that asks for
             processes must start its work under `if __name__ == "__main__"`.
+        ranks: the processes that all decode the same, of a run on many: on each machine one fills the cache.
 
     >>> from reprogram.data.dataset import ArraySplit
     >>> split = ArraySplit(torch.rand(4, 1, 8, 8), [0, 1, 0, 1])
@@ -35,6 +38,7 @@ class Decoding:
     cache: bool | Path = True
     skip_bad: bool = False
     processes: int | None = None
+    ranks: Ranks = ALONE
 
     @overload
     def decode(
@@ -92,14 +96,15 @@ class Decoding:
         failures: list[str] = []
         names: list[str] = []
         folder = cache_folder() if self.cache is True else self.cache or None
-        for name, split in splits.items():
-            size = sizes.get(name)
-            if size is None or split.is_decoded(size, interpolation):
-                continue
-            decoded, folder = self._decode_split(split, size, interpolation, folder, progress)
-            failures += decoded.failures.values()
-            names += [split.names[place] for place in decoded.failures]
-            parts[name] = _without_bad(split, size, interpolation, decoded, name)
+        with self.ranks.in_turn() if folder is not None else nullcontext():
+            for name, split in splits.items():
+                size = sizes.get(name)
+                if size is None or split.is_decoded(size, interpolation):
+                    continue
+                decoded, folder = self._decode_split(split, size, interpolation, folder, progress)
+                failures += decoded.failures.values()
+                names += [split.names[place] for place in decoded.failures]
+                parts[name] = _without_bad(split, size, interpolation, decoded, name)
         if failures and not self.skip_bad:
             raise bad_images(failures, names)
         return parts, failures

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reprogram.ranks import Ranks
+
 BINS = 15
 
 
@@ -57,6 +59,12 @@ class ReliabilitySums:
         self._sums[0] -= own.sum()
         self._sums[1] += squares.sum()
         self._sums[2:].index_add_(0, bins(sure.exp()), gaps)
+
+    def all_reduce(self, ranks: Ranks) -> "ReliabilitySums":
+        """Add up what several processes have taken in."""
+        self.n = int(ranks.sum(torch.tensor([self.n])))
+        ranks.sum(self._sums)
+        return self
 
     def mean(self) -> Reliability:
         """What they add up to."""

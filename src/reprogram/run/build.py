@@ -16,6 +16,7 @@ from reprogram.programs.base import make_program
 from reprogram.programs.registry import PROGRAMS
 from reprogram.progress import Progress
 from reprogram.randomness import derived_seed
+from reprogram.ranks import ALONE, Ranks
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.config import FitConfig
 from reprogram.run.defaults import Facts, resolve, with_mapping, without_program
@@ -44,6 +45,7 @@ class Prepared:
         model: the classifier, untrained.
         skipped: what was wrong with each image that was left out.
         selection: how the mapping was chosen, if it was.
+        ranks: the processes that carry it out.
     """
 
     config: FitConfig
@@ -51,10 +53,15 @@ class Prepared:
     model: Reprogrammed
     skipped: tuple[str, ...]
     selection: Selection | None = None
+    ranks: Ranks = ALONE
 
 
 def prepare(
-    config: FitConfig, data: DataSet | None = None, progress: Progress | None = None, memory: Path | None = None
+    config: FitConfig,
+    data: DataSet | None = None,
+    progress: Progress | None = None,
+    memory: Path | None = None,
+    ranks: Ranks = ALONE,
 ) -> Prepared:
     """Load, decide and build; whatever is wrong with configuration, data or model is found here.
 
@@ -63,6 +70,7 @@ def prepare(
         data: the data set, if it is at hand.
         progress: where to show progress.
         memory: a folder by which runs share what the frozen model says under untrained programs; see `PassMemory`.
+        ranks: the processes that carry the run out.
     """
     data = data if data is not None else configured_data(config)
     frozen = configured_frozen(config, data, progress)
@@ -74,8 +82,8 @@ def prepare(
     data = divided_data(config, data)
     model = build(config, frozen, data)
     sizes = pixel_sizes(model.program, config.augment)
-    data, skipped = decoding_of(config).decode(data, sizes, model.program.interpolation, progress)
-    return Prepared(config, data, model, tuple(skipped))
+    data, skipped = decoding_of(config, ranks).decode(data, sizes, model.program.interpolation, progress)
+    return Prepared(config, data, model, tuple(skipped), ranks=ranks)
 
 
 def with_chosen_mapping(prepared: Prepared, progress: Progress) -> Prepared:
@@ -84,7 +92,12 @@ def with_chosen_mapping(prepared: Prepared, progress: Progress) -> Prepared:
     if config.mapping != AUTO:
         return prepared
     selection = select_mapping(
-        prepared.model, prepared.data.train, batch_size=config.batch_size, precision=config.precision, progress=progress
+        prepared.model,
+        prepared.data.train,
+        batch_size=config.batch_size,
+        precision=config.precision,
+        progress=progress,
+        ranks=prepared.ranks,
     )
     config = with_mapping(config, selection.choice.mapping, selection.choice.settings)
     return replace(prepared, config=config, model=build(config, prepared.model.frozen, prepared.data), selection=selection)
@@ -142,9 +155,9 @@ def known_facts(frozen: Frozen, data: DataSet) -> Facts:
     )
 
 
-def decoding_of(config: FitConfig) -> Decoding:
+def decoding_of(config: FitConfig, ranks: Ranks = ALONE) -> Decoding:
     """How the images of this run are decoded."""
-    return Decoding(cache=config.cache, skip_bad=config.skip_bad, processes=granted_cpus())
+    return Decoding(cache=config.cache, skip_bad=config.skip_bad, processes=granted_cpus(), ranks=ranks)
 
 
 def configured_mapping(config: FitConfig, frozen: Frozen, data: DataSet) -> Mapping:

@@ -19,6 +19,7 @@ from reprogram.mappings.registry import AUTO
 from reprogram.mappings.scorers import Candidate
 from reprogram.mappings.selection import Blocks, Selection
 from reprogram.progress import Progress
+from reprogram.ranks import ALONE, Ranks
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import build, configured_mapping, decoding_of
 from reprogram.run.config import FitConfig
@@ -27,7 +28,7 @@ from reprogram.scores import Score
 from reprogram.sources.frozen import Frozen
 from reprogram.training.checkpoint import Record
 from reprogram.training.choice import kept_logits, select_from
-from reprogram.training.evaluation import Evaluation, evaluate
+from reprogram.training.evaluation import Evaluation, Glimpse, evaluate
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,9 @@ class StoredAnswer(BaseModel):
     notes: list[str]
 
 
-def first_answer(config: FitConfig, frozen: Frozen, data: DataSet, progress: Progress, *, test: bool) -> FirstAnswer:
+def first_answer(
+    config: FitConfig, frozen: Frozen, data: DataSet, progress: Progress, *, test: bool, ranks: Ranks = ALONE
+) -> FirstAnswer:
     """Send every image through the frozen model once, unchanged, and map the logits.
 
     Args:
@@ -140,23 +143,25 @@ def first_answer(config: FitConfig, frozen: Frozen, data: DataSet, progress: Pro
         data: without bad images.
         progress: where to show progress.
         test: whether the test images are classified, too.
+        ranks: the processes that share the images out; each comes to the same answer.
     """
     started = time.perf_counter()
     plain = without_program(config)
     model = build(plain, frozen, data)
     program, precision = model.program, choose_precision(model.device, config.precision)
     sizes = dict.fromkeys(data.splits, program.image_size)
-    data, _ = decoding_of(config).decode(data, sizes, program.interpolation, progress)
+    data, _ = decoding_of(config, ranks).decode(data, sizes, program.interpolation, progress)
     progress.say(f"network: {model.accelerate(sum(map(len, data.splits.values())))}")
-    how: dict[str, Any] = {"batch_size": config.batch_size, "precision": precision, "progress": progress}
+    how: dict[str, Any] = {"batch_size": config.batch_size, "precision": precision, "progress": progress, "ranks": ranks}
     before = time.perf_counter()
     with kept_logits(model, data.train, **how, what="sending images through the model") as blocks:
         speed = len(data.train) / max(time.perf_counter() - before, 1e-6)
-        selection = select_from(blocks, model, len(data.train)) if config.mapping == AUTO else None
+        selection = select_from(blocks, model, len(data.train), ranks=ranks) if config.mapping == AUTO else None
         if selection is not None:
             plain = with_mapping(plain, selection.choice.mapping, selection.choice.settings)
             model.mapping = configured_mapping(plain, frozen, data).to(model.device)
         change = _estimate(model, blocks)
+        ranks.align(model.mapping.buffers(recurse=False))
         if config.calibration != "none" and model.mapping.statistics is not None:
             measure_certainty(model.mapping, blocks, log_probabilities=frozen.log_probabilities)
         if selection is None:
@@ -164,15 +169,16 @@ def first_answer(config: FitConfig, frozen: Frozen, data: DataSet, progress: Pro
         else:
             left_out, by = selection.table[0].score, selection.table[0].how
         fitted = _some(blocks, len(data.train)) if test and data.train.groups is None else None
-    seen: list[Tensor] = []
-    room = MOST_MEASURED * config.batch_size // max(len(data.test), 1) + 1  # of each batch, so that all are among them
-    watches = {"val": None, "test": None if fitted is None else lambda logits: seen.append(logits[:room].float().cpu())}
+    watch = None if fitted is None else Glimpse(len(data.test), config.batch_size, MOST_MEASURED)
+    watches = {"val": None, "test": watch}
     found = {
         name: evaluate(model, split, decoding=Decoding(cache=False), what=f"testing on {name}", watch=watches[name], **how)
         for name, split in (("val", data.val), ("test", data.test if test else None))
         if split is not None
     }
-    hint = missing_groups(fitted, torch.cat(seen), "test images") if fitted is not None and seen else None
+    hint = None
+    if fitted is not None and watch is not None:
+        hint = missing_groups(fitted, watch.logits(ranks, frozen.k_source), "test images")
     accuracy = {name: found[name].accuracy if name in found else None for name in ("val", "test")}
     record = {
         "epoch": 0,
@@ -194,10 +200,17 @@ def origin_of(frozen: Frozen, data: DataSet) -> dict[str, str]:
     return {"source": frozen.fingerprint, "data": data.digest()}
 
 
-def continued(first: FirstAnswer, model: Reprogrammed, data: DataSet, config: FitConfig, progress: Progress) -> FirstAnswer:
+def continued(
+    first: FirstAnswer,
+    model: Reprogrammed,
+    data: DataSet,
+    config: FitConfig,
+    progress: Progress,
+    ranks: Ranks = ALONE,
+) -> FirstAnswer:
     """A first answer of an earlier process with its model, and with the test predictions of that."""
     size, how = model.program.image_size, model.program.interpolation
-    split, _ = decoding_of(config).decode(data.test, size, how, progress)
+    split, _ = decoding_of(config, ranks).decode(data.test, size, how, progress)
     tested = evaluate(
         model,
         split,
@@ -206,6 +219,7 @@ def continued(first: FirstAnswer, model: Reprogrammed, data: DataSet, config: Fi
         decoding=Decoding(cache=False),
         progress=progress,
         what="testing on test",
+        ranks=ranks,
     )
     return replace(first, model=model, test=tested)
 

@@ -33,16 +33,18 @@ from reprogram.files import (
     write_sealed,
     write_text,
 )
-from reprogram.mappings.artefact import FILES, read_description
+from reprogram.mappings.artefact import FILES, read_artefact, read_description
 from reprogram.mappings.registry import AUTO
 from reprogram.mappings.selection import Selection
 from reprogram.programs.base import Program
 from reprogram.progress import Progress
+from reprogram.ranks import ALONE, Ranks, Told
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import prepare
 from reprogram.run.config import GIVEN, FitConfig
 from reprogram.run.first import FirstAnswer, StoredAnswer
 from reprogram.run.history import HISTORY, NO_HISTORY, ProgramHistory, read_history, write_history
+from reprogram.run.shared import SharedBook, checkpoint_of
 from reprogram.run.steps import Book, carry_out, trainable
 from reprogram.sources.frozen import Frozen
 from reprogram.text import csv_cell, csv_line, finite
@@ -74,6 +76,7 @@ def run_fit(
     resume: bool = False,
     progress: Progress | None = None,
     memory: Path | None = None,
+    ranks: Ranks = ALONE,
 ) -> FitResult:
     """Carry out a run and fill its folder.
 
@@ -87,12 +90,29 @@ def run_fit(
         resume: continue the run in the folder, if there is one.
         progress: where to show progress.
         memory: a folder by which runs share their first passes; see `reprogram.sources.memory.PassMemory`.
+        ranks: the processes that carry it out together and all call this; only the first one touches the folder.
     """
     progress = progress or Progress()
     folder = folder.expanduser()
+    if not ranks.leads:
+        return _follow(folder, data, progress, memory, ranks)
     _continued(config, folder, resume)  # what stands there is ours, or stays untouched
     with claimed_folder(folder), locked_run(folder):
-        return _fill(config, folder, data, resume, progress, memory)
+        return _fill(config, folder, data, resume, progress, memory, ranks)
+
+
+def _follow(folder: Path, data: DataSet | None, progress: Progress, memory: Path | None, ranks: Ranks) -> FitResult:
+    """What the processes do that do not lead: the same work, of which they write nothing."""
+    settings, _ = ranks.told(lambda: ({}, {}))
+    prepared = prepare(FitConfig.read(settings), data, progress, memory, ranks)
+    try:
+        result = carry_out(prepared, SharedBook(Book(), ranks, folder), progress)
+    except Diverged as error:
+        if error.result is not None:
+            ranks.settle()  # who ends before the first one has written ends that, too
+        raise
+    ranks.settle()
+    return replace(result, skipped=prepared.skipped)
 
 
 def locked_run(folder: Path) -> AbstractContextManager[None]:
@@ -101,14 +121,21 @@ def locked_run(folder: Path) -> AbstractContextManager[None]:
 
 
 def _fill(
-    config: FitConfig, folder: Path, data: DataSet | None, resume: bool, progress: Progress, memory: Path | None
+    config: FitConfig,
+    folder: Path,
+    data: DataSet | None,
+    resume: bool,
+    progress: Progress,
+    memory: Path | None,
+    ranks: Ranks,
 ) -> FitResult:
     config, given = _continued(config, folder, resume)
     remove_leftovers(folder)
-    prepared = prepare(config, data, progress, memory)
+    ranks.told(lambda: (config.model_dump(exclude_unset=True), {}))
+    prepared = prepare(config, data, progress, memory, ranks)
     book = FolderBook(folder, given)
     book.write_config(prepared.config)
-    write_sealed(folder / "environment.json", environment(prepared.model.device))
+    write_sealed(folder / "environment.json", environment(prepared.model.device, ranks.size))
     data = prepared.data
     seen = [mark for name, split in data.splits.items() if name != "test" for mark in split.fingerprints()]
     write_seen(folder, seen)
@@ -123,7 +150,7 @@ def _fill(
 
     stopped: Diverged | None = None
     try:
-        result = carry_out(replace(prepared, data=data), book, progress)
+        result = carry_out(replace(prepared, data=data), SharedBook(book, ranks, folder), progress)
     except Diverged as error:
         if error.result is None:
             raise
@@ -140,6 +167,7 @@ def _fill(
     write_sealed(
         folder / "result.json", {**finite(summary(result, data)), "skipped": list(result.skipped), "files": files, **reason}
     )
+    ranks.settle()
     if stopped is not None:
         raise stopped
     return result
@@ -167,7 +195,7 @@ class FolderBook(Book):
 
     def __init__(self, folder: Path, given: dict[str, Any]) -> None:
         self.folder, self.given = folder, given
-        self.checkpoint: Path = folder / "checkpoint" / "state.safetensors"
+        self.checkpoint: Path = checkpoint_of(folder)
 
     @override
     def write_config(self, config: FitConfig) -> None:
@@ -217,10 +245,15 @@ class FolderBook(Book):
 
     @override
     def first_model(self, first: FirstAnswer, frozen: Frozen) -> Reprogrammed | None:
+        found = self.first_artefact(first)
+        return None if found is None else Reprogrammed.restored(*found, self.folder / "artefact", frozen)
+
+    @override
+    def first_artefact(self, first: FirstAnswer) -> Told | None:
         folder = self.folder / "artefact"
         if not folder.is_dir() or read_description(folder)["files"].get(FILES[1]) != first.digest:
             return None
-        return Reprogrammed.load(folder, frozen)
+        return read_artefact(folder)
 
 
 def seen_images(folder: Path) -> set[str]:
@@ -330,7 +363,7 @@ def predictions_csv(evaluation: Evaluation) -> str:
     return "".join(lines)
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def environment(device: torch.device, processes: int = 1) -> dict[str, Any]:
     """Versions and machine, for whoever repeats the run."""
     versions: dict[str, str | None] = {}
     for package in _PACKAGES:
@@ -345,6 +378,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        **({"processes": processes} if processes > 1 else {}),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "packages": versions,
     }

@@ -9,6 +9,7 @@ from reprogram.data.load import load_data
 from reprogram.errors import ReprogramError
 from reprogram.mappings.settings import PriorMatrix
 from reprogram.progress import Progress
+from reprogram.ranks import ALONE, Ranks
 from reprogram.run.build import IN_MEMORY, prepare
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import run_fit
@@ -18,7 +19,13 @@ from reprogram.training.result import FitResult
 
 
 def fit_data(
-    data: Any, *, out: str | Path | None = None, resume: bool = False, progress: Progress | None = None, **settings: Any
+    data: Any,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    ranks: Ranks = ALONE,
+    **settings: Any,
 ) -> FitResult:
     """Turn a frozen model into a classifier of these images, with sensible choices for whatever is not said.
 
@@ -27,6 +34,7 @@ def fit_data(
         out: a run folder to fill, as `reprogram fit --out` does; by default nothing is written.
         resume: continue the run in `out`.
         progress: where to show progress; silent by default.
+        ranks: the processes that carry it out together and all call this; see `joined`.
         settings: the fields of `FitConfig` and the settings of the mapping, the program and the model source: the flags of
             `reprogram fit`, with `_` for `-`.
 
@@ -47,8 +55,8 @@ def fit_data(
                 "an array was given as prior, but a run folder remembers only where a prior is; write it to a file with "
                 "np.savez(path, prior=array), and give that path"
             )
-        return run_fit(config, Path(out), data=loaded, resume=resume, progress=progress)
+        return run_fit(config, Path(out), data=loaded, resume=resume, progress=progress, ranks=ranks)
     progress = progress or Progress()
-    prepared = prepare(config, loaded, progress)
+    prepared = prepare(config, loaded, progress, ranks=ranks)
     result = carry_out(prepared, Book(), progress)
     return replace(result, skipped=prepared.skipped)

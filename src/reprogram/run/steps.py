@@ -15,6 +15,7 @@ from reprogram.mappings.registry import AUTO
 from reprogram.mappings.selection import Selection
 from reprogram.programs.base import Program
 from reprogram.progress import Progress
+from reprogram.ranks import Told
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.run.build import Prepared, build, decoding_of, with_chosen_mapping
 from reprogram.run.config import FitConfig
@@ -68,6 +69,10 @@ class Book:
         """The model of that answer, if it is still there."""
         return None
 
+    def first_artefact(self, first: FirstAnswer) -> Told | None:
+        """What it is made of: the content and the tensors of an artefact."""
+        return None
+
 
 def carry_out(prepared: Prepared, book: Book, progress: Progress) -> FitResult:
     """Do what the configuration says.
@@ -112,7 +117,7 @@ def _first(prepared: Prepared, book: Book, progress: Progress, *, usable: bool) 
                 raise ReprogramError(f"the run was made with other {name}; continue it as it was, or start anew elsewhere")
         progress.say(f"{first}; made before")
         return first
-    first = first_answer(config, frozen, data, progress, test=usable)
+    first = first_answer(config, frozen, data, progress, test=usable, ranks=prepared.ranks)
     if usable and first.selection is not None:
         book.write_selection(first.selection)
     if first.selection is not None:
@@ -132,10 +137,11 @@ def _untrained(
         frozen, data = prepared.model.frozen, prepared.data
         model = book.first_model(first, frozen)
         if model is None:  # it was lost: the same once more
-            made = first_answer(prepared.config, frozen, data, progress, test=True)
+            made = first_answer(prepared.config, frozen, data, progress, test=True, ranks=prepared.ranks)
             first = replace(first, model=made.model, test=made.test)
         else:
-            first = continued(first, model.to(prepared.model.device), data, prepared.config, progress)
+            model = model.to(prepared.model.device)
+            first = continued(first, model, data, prepared.config, progress, prepared.ranks)
     assert first.model is not None
     assert first.test is not None
     told = [{**first.step, "kept": True}, *steps]
@@ -183,6 +189,7 @@ def _tried(prepared: Prepared, first: FirstAnswer, book: Book, progress: Progres
         decoding=Decoding(cache=False),
         progress=progress,
         what="comparing on val",
+        ranks=prepared.ranks,
     )
     assert first.right is not None
     looks = sum(record["accuracy"]["val"] is not None for record in result.records)
@@ -217,8 +224,9 @@ def _trained(prepared: Prepared, book: Book, progress: Progress, first: FirstAns
         prepared.data,
         prepared.config.training(),
         checkpoint=book.checkpoint,
-        decoding=decoding_of(prepared.config),
+        decoding=decoding_of(prepared.config, prepared.ranks),
         progress=progress,
+        ranks=prepared.ranks,
         on_epoch=on_epoch,
         enough=None if first is None else enough_after(first.record["accuracy"]["val"]),
     )

@@ -15,6 +15,7 @@ from reprogram.images.views import centre_view
 from reprogram.mappings.certainty import measure_certainty
 from reprogram.mappings.selection import Block
 from reprogram.progress import Progress
+from reprogram.ranks import ALONE, Ranks
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.training.settings import TrainingSettings
 
@@ -24,33 +25,40 @@ class KeptLogits:
 
     Args:
         n: how many images there will be.
+        width: how many logits each has.
         groups: (n,) their groups, where they have any.
+        start: the place of the first image that this process adds.
     """
 
-    def __init__(self, n: int, groups: Tensor | None = None) -> None:
+    def __init__(self, n: int, width: int, groups: Tensor | None = None, start: int = 0) -> None:
         self._groups = groups
-        self._n, self._done, self._kept = n, 0, np.empty((0, 0), dtype=np.float32)
+        self._n, self._place, self._done = n, start, False
+        # the file loses its name at once, and its place on disk with the last reference to the array
+        with tempfile.TemporaryDirectory(prefix="reprogram-", ignore_cleanup_errors=True) as folder:
+            self._kept = np.memmap(Path(folder) / "logits", dtype=np.float32, mode="w+", shape=(n, width))
         self._labels: list[Tensor] = []
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
         """Take in the next images."""
-        if not self._done:
-            # the file loses its name at once, and its place on disk with the last reference to the array
-            with tempfile.TemporaryDirectory(prefix="reprogram-", ignore_cleanup_errors=True) as folder:
-                path, shape = Path(folder) / "logits", (self._n, logits.shape[1])
-                self._kept = np.memmap(path, dtype=np.float32, mode="w+", shape=shape)
-        self._kept[self._done : self._done + len(logits)] = logits.float().cpu().numpy()
-        self._done += len(logits)
+        self._kept[self._place : self._place + len(logits)] = logits.float().cpu().numpy()
+        self._place += len(logits)
         self._labels.append(labels.cpu())
+
+    def complete(self, ranks: Ranks) -> "KeptLogits":
+        """Say that all images were added, and take in what other processes have."""
+        ranks.sum(torch.from_numpy(self._kept))  # zeros where they have any
+        self._labels = [ranks.gather(self._labels, torch.empty(0, dtype=torch.int64))]
+        self._done = True
+        return self
 
     @property
     def whole(self) -> bool:
         """Whether all images are there."""
-        return self._done == self._n
+        return self._done
 
     def blocks(self) -> Iterator[Block]:
         """One pass."""
-        labels = torch.cat(self._labels)
+        (labels,) = self._labels
         size = max(1, min(2048, (1 << 22) // self._kept.shape[1]))
         for start in range(0, self._n, size):
             part = slice(start, start + size)
@@ -59,16 +67,24 @@ class KeptLogits:
 
 
 @torch.no_grad()
-def logits_of(model: Reprogrammed, split: Split, pixels: int, settings: TrainingSettings, progress: Progress) -> KeptLogits:
+def logits_of(
+    model: Reprogrammed,
+    split: Split,
+    pixels: int,
+    settings: TrainingSettings,
+    progress: Progress,
+    ranks: Ranks = ALONE,
+) -> KeptLogits:
     """Those of a split, whose images are decoded to squares of so many pixels."""
-    kept = KeptLogits(len(split), split.group_numbers())
+    size = settings.batch_size
+    kept = KeptLogits(len(split), model.frozen.k_source, split.group_numbers(), ranks.rows(len(split), size).start)
     images = split.pixels(pixels, model.program.interpolation)
-    batches = list(zip(images.split(settings.batch_size), split.labels.split(settings.batch_size), strict=True))
+    batches = list(zip(ranks.batches(images, size), ranks.batches(split.labels, size), strict=True))
     for batch, labels in progress.track(batches, "measuring how sure it may be"):
         with autocast(model.device, settings.precision):
             logits = model.source_logits(centre_view(batch, model.program.image_size).to(model.device))
         kept.add(logits, labels)
-    return kept
+    return kept.complete(ranks)
 
 
 def certify(
@@ -78,6 +94,7 @@ def certify(
     settings: TrainingSettings,
     kept: KeptLogits | None,
     progress: Progress,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Measure how sure the model may be and hang it on its mapping.
 
@@ -92,6 +109,7 @@ def certify(
         settings: of the fit; `calibration` none measures nothing.
         kept: the logits of the training images, where they are at hand.
         progress: where to show progress.
+        ranks: the processes that share the images out; each then measures the same.
     """
     mapping = model.mapping
     mapping.certainty = None
@@ -99,11 +117,11 @@ def certify(
         return
     options: dict[str, Any] = {"log_probabilities": model.frozen.log_probabilities}
     if model.trainable and data.val is not None and len(data.val):
-        held = logits_of(model, data.val, sizes["val"], settings, progress)
+        held = logits_of(model, data.val, sizes["val"], settings, progress, ranks)
         measure_certainty(mapping, held.blocks, held_out=True, what="validation images", **options)
     elif not mapping.learned:
         if kept is None or not kept.whole:
-            kept = logits_of(model, data.train, sizes["train"], settings, progress)
+            kept = logits_of(model, data.train, sizes["train"], settings, progress, ranks)
         measure_certainty(mapping, kept.blocks, **options)
     if mapping.certainty is not None:
         progress.say(str(mapping.certainty))

@@ -15,6 +15,7 @@ from reprogram.devices import Precision
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import Block, Blocks, Selection, select
 from reprogram.progress import Progress
+from reprogram.ranks import ALONE, Ranks
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.training.evaluation import source_features
 
@@ -30,6 +31,7 @@ def select_mapping(
     batch_size: int = 64,
     precision: Precision = "fp32",
     progress: Progress | None = None,
+    ranks: Ranks = ALONE,
 ) -> Selection:
     """Choose a mapping for a model by the logits of its training images under the program as it is now.
 
@@ -41,10 +43,11 @@ def select_mapping(
         batch_size: images that go through the model at once.
         precision: of the frozen model.
         progress: who is told how far it is.
+        ranks: the processes that share the images out, and choose alike.
     """
-    what = "choosing the mapping"
-    with kept_logits(model, train, batch_size=batch_size, precision=precision, progress=progress, what=what) as blocks:
-        return select_from(blocks, model, len(train), methods=methods, grid=grid)
+    how: dict[str, Any] = {"batch_size": batch_size, "precision": precision, "progress": progress, "ranks": ranks}
+    with kept_logits(model, train, **how, what="choosing the mapping") as blocks:
+        return select_from(blocks, model, len(train), methods=methods, grid=grid, ranks=ranks)
 
 
 def select_from(
@@ -54,11 +57,12 @@ def select_from(
     *,
     methods: Sequence[str] | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Selection:
     """The same by logits that are there already, of `n` images.
 
     Where all values of a grid would take too long, only the defaults of blm and blm+ are tried, unless values are given;
-    the notes say so.
+    the notes say so. Of several processes, all compare, and the first one's choice is that of all.
     """
     span, frozen, notes = model.frozen.span, model.frozen, []
     if grid is None and n * frozen.k_source * len(model.classes) > _LARGEST_GRID:
@@ -73,7 +77,9 @@ def select_from(
         span=None if span is None else span.cpu(),
         log_probabilities=frozen.log_probabilities,
     )
-    return replace(found, notes=(*notes, *found.notes))
+    (name, settings), _ = ranks.told(lambda: ([found.choice.mapping, found.choice.settings], {}))
+    table = sorted(found.table, key=lambda row: (row.candidate.mapping, row.candidate.settings) != (name, settings))
+    return replace(found, table=table, notes=(*notes, *found.notes))
 
 
 @contextmanager
@@ -85,24 +91,29 @@ def kept_logits(
     precision: Precision = "fp32",
     progress: Progress | None = None,
     what: str = "reading logits",
+    ranks: Ranks = ALONE,
 ) -> Iterator[Blocks]:
     """Send the images of a split through the model once, and give a function that starts a pass over (logits, labels).
 
     Where the images have groups, the blocks have these as their third part.
 
     The logits, or the features that they are a linear function of, lie on disk until the end, so that their number does not
-    matter.
+    matter. Several processes share the images out, and each then has the logits of all.
     """
     with tempfile.TemporaryDirectory(prefix="reprogram-") as folder:
-        start, kept, size = 0, np.empty((0, 0)), max(1, min(2048, (1 << 22) // model.frozen.k_source))
+        size = max(1, min(2048, (1 << 22) // model.frozen.k_source))
+        start, kept, file = ranks.rows(len(split), batch_size).start, np.empty((0, 0)), Path(folder) / "features"
         for values, _ in source_features(
-            model, split, batch_size=batch_size, precision=precision, progress=progress, what=what
+            model, split, batch_size=batch_size, precision=precision, progress=progress, what=what, ranks=ranks
         ):
-            if not start:
-                shape = (len(split), values.shape[1])
-                kept = np.memmap(Path(folder) / "features", dtype=np.float32, mode="w+", shape=shape)
+            if not kept.size:
+                kept = np.memmap(file, dtype=np.float32, mode="w+", shape=(len(split), values.shape[1]))
             kept[start : start + len(values)] = values.numpy()
             start += len(values)
+        (width,), _ = ranks.told(lambda: ([kept.shape[1]], {}))
+        if not kept.size and width:  # a process without an image of its own
+            kept = np.memmap(file, dtype=np.float32, mode="w+", shape=(len(split), width))
+        ranks.sum(torch.from_numpy(kept))
 
         groups = split.group_numbers()
 

@@ -14,6 +14,7 @@ from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.mappings.asked import Asked
 from reprogram.mappings.reliability import Reliability, ReliabilitySums
 from reprogram.progress import Progress
+from reprogram.ranks import ALONE, Ranks
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.scores import Score, grouped_score
 from reprogram.training.mistakes import ConfusedClass, Mistake, confused_classes
@@ -107,6 +108,28 @@ class Evaluation:
         return float(gap.abs().sum() / max(len(self.labels), 1))
 
 
+class Glimpse:
+    """The source logits of some images of a split, a few of each batch: a `watch` for `evaluate`.
+
+    Args:
+        n: how many images the split has.
+        batch_size: images per step.
+        most: about how many to keep.
+    """
+
+    def __init__(self, n: int, batch_size: int, most: int) -> None:
+        self._room = most * batch_size // max(n, 1) + 1  # of each batch, so that all are among them
+        self._seen: list[Tensor] = []
+
+    def __call__(self, logits: Tensor) -> None:
+        """Keep some of the next batch."""
+        self._seen.append(logits[: self._room].float().cpu())
+
+    def logits(self, ranks: Ranks, k_source: int) -> Tensor:
+        """Those that all processes have kept, (N, k_S)."""
+        return ranks.gather(self._seen, torch.empty(0, k_source))
+
+
 @torch.no_grad()
 def source_features(
     model: Reprogrammed,
@@ -116,11 +139,15 @@ def source_features(
     precision: Precision = "fp32",
     progress: Progress | None = None,
     what: str = "reading features",
+    ranks: Ranks = ALONE,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """What `frozen.from_features` makes logits of, and the labels (N,), of a split under the program, in CPU batches."""
+    """What `frozen.from_features` makes logits of, and the labels (N,), of a split under the program, in CPU batches.
+
+    Of several processes, each has those of its own `Ranks.rows`.
+    """
     pixels = split.pixels(model.program.image_size, model.program.interpolation, progress)
     model.accelerate(len(split))
-    batches = list(zip(pixels.split(batch_size), split.labels.split(batch_size), strict=True))
+    batches = list(zip(ranks.batches(pixels, batch_size), ranks.batches(split.labels, batch_size), strict=True))
     for images, labels in (progress or Progress()).track(batches, what):
         with autocast(model.device, precision):
             features = model.source_features(images)
@@ -138,6 +165,7 @@ def evaluate(
     progress: Progress | None = None,
     what: str = "evaluating",
     watch: Callable[[Tensor], object] | None = None,
+    ranks: Ranks = ALONE,
     **asked: Any,
 ) -> Evaluation:
     """Classify a split.
@@ -151,7 +179,8 @@ def evaluate(
         decoding: how the images are decoded, and what becomes of bad ones.
         progress: where to show progress.
         what: what progress calls it.
-        watch: is given the source logits (N, k_S) of each batch.
+        watch: is given the source logits (N, k_S) of each batch that this process runs.
+        ranks: the processes that share the batches out, and that all call this; each has the whole outcome.
         asked: `calibration`, `coverage`, `per_class` and `strict`; see `reprogram.mappings.asked.Asked`.
     """
     wanted = Asked.read(asked)
@@ -171,9 +200,9 @@ def evaluate(
     predicted, confidence, raw, honest = [], [], ReliabilitySums(), ReliabilitySums()
     covered: list[Tensor] = []
     sizes: list[Tensor] = []
-    start = 0
+    start = ranks.rows(len(split), batch_size).start
     model.accelerate(len(split))
-    for batch in (progress or Progress()).track(split.pixels(size, how).split(batch_size), what):
+    for batch in (progress or Progress()).track(ranks.batches(split.pixels(size, how), batch_size), what):
         with torch.inference_mode():
             with autocast(model.device, precision):
                 source = model.source_logits(batch)
@@ -184,7 +213,7 @@ def evaluate(
             predicted.append(best.flatten().cpu())
             scores = model.mapping.honest(logits, wanted)
             sure = scores.softmax(1).gather(1, best).flatten()
-            confidence.append(sure.where(logits.isfinite().all(1), torch.nan).cpu())
+            confidence.append(sure.where(logits.isfinite().all(1), torch.nan).float().cpu())
             labels = split.labels[start : start + len(batch)]
             start += len(batch)
             raw.add(logits, labels)
@@ -194,7 +223,7 @@ def evaluate(
                 names = [model.classes[number] for number in labels.tolist()]
                 covered.append(torch.tensor([name in each for name, each in zip(names, sets, strict=True)]))
                 sizes.append(torch.tensor([len(each) for each in sets]))
-    whole = torch.cat(confidence)
+    whole, numbers = ranks.gather(confidence, torch.empty(0)), torch.empty(0, dtype=torch.int64)
     if bad := int(whole.isnan().sum()):
         raise NonFiniteError(
             f"the scores of {bad} of {len(whole)} images are NaN or infinite, but finite numbers are expected; "
@@ -202,16 +231,16 @@ def evaluate(
         )
     return Evaluation(
         split.labels,
-        torch.cat(predicted),
+        ranks.gather(predicted, numbers),
         whole,
         model.classes,
         tuple(split.names),
         tuple(skipped),
         None if split.groups is None else tuple(split.groups),
-        raw.mean(),
-        honest.mean(),
-        torch.cat(covered) if covered else None,
-        torch.cat(sizes) if sizes else None,
+        raw.all_reduce(ranks).mean(),
+        honest.all_reduce(ranks).mean(),
+        None if wanted.coverage is None else ranks.gather(covered, numbers.bool()),
+        None if wanted.coverage is None else ranks.gather(sizes, numbers),
     )
 
 

@@ -17,6 +17,7 @@ from reprogram.devices import autocast, choose_precision
 from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.progress import Progress
 from reprogram.randomness import generator
+from reprogram.ranks import ALONE, Ranks
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.training.certainty import KeptLogits
 from reprogram.training.result import Diverged, FitResult
@@ -43,6 +44,7 @@ def fit(
     progress: Progress | None = None,
     on_epoch: OnEpoch | None = None,
     enough: Enough | None = None,
+    ranks: Ranks = ALONE,
     **overrides: Any,
 ) -> FitResult:
     """Train the program and estimate the mapping, in place.
@@ -59,6 +61,9 @@ def fit(
         on_epoch: called after each epoch with all records so far and the number of epochs to come to.
         enough: told all records so far, before each epoch but the first, whether to end here. It must say the same about
             the same records, or a fit that is continued ends otherwise.
+        ranks: the processes that train together (see `joined`) and that all call this with the same arguments: each batch is
+            shared out, and gradients and statistics are summed, so that their number does not matter. Only the first one
+            reads and writes the checkpoint.
         **overrides: fields of `TrainingSettings`.
 
     Raises:
@@ -76,13 +81,15 @@ def fit(
     sizes = pixel_sizes(model.program, settings.augment)  # decode first: bad files stop the fit early
     data, skipped = (decoding or Decoding()).decode(data, sizes, model.program.interpolation, progress)
     state = FitState(model, settings, data.train.labels, skipped=tuple(skipped), groups=data.train.group_numbers())
+    state.ranks = ranks
     # Prepared now or never: an evaluation in the middle must not change what a resumed fit does.
     model.accelerated = None
     passes = state.epochs * len(data.train) + len(data.test) + (0 if data.val is None else len(data.val))
     progress.say(f"network: {model.accelerate(passes)}")
     checkpoint = None if checkpoint is None else Path(checkpoint)
     origin = _origin(model, data, settings)
-    if checkpoint is not None and checkpoint.exists():
+    found, _ = ranks.told(lambda: (checkpoint is not None and checkpoint.exists(), {}))
+    if checkpoint is not None and found:
         state.restore(checkpoint, origin)
     with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
         _run_epochs(state, data, checkpoint, origin, progress, on_epoch, enough)
@@ -121,7 +128,7 @@ def _run_epochs(
         validated = any(each["accuracy"]["val"] is not None for each in state.records)
         if record["accuracy"]["test"] is not None or not validated:  # what is good is kept until something is selected
             state.keep_if_selected(record["accuracy"]["val"])
-        if checkpoint is not None:
+        if checkpoint is not None and state.ranks.leads:
             state.store(checkpoint, origin)
         if on_epoch is not None:
             on_epoch(state.records, state.epochs)
@@ -131,6 +138,7 @@ def _epoch(state: FitState, data: DataSet, epoch: int, progress: Progress) -> di
     """Estimate, train, evaluate where it is due; the epoch's record."""
     started = time.perf_counter()
     change = _refresh_mapping(state, data.train, epoch, progress)
+    state.align()
     outcome = _train_epoch(state, data.train, epoch, progress) if state.model.trainable else _NOTHING_TRAINED
     accuracy: dict[str, float | None] = {"train": outcome.accuracy}
     due = (epoch + 1) % state.settings.evaluate_every == 0 or epoch + 1 == state.epochs
@@ -175,13 +183,13 @@ def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progre
     if mapping.statistics is None or not settings.views:  # 0: no image counts, and the mapping stays as it was made
         return None
     if epoch == 0 or mapping.refresh == "fresh":
-        state.gathered = state.new_statistics()
+        order = state.begin_pass(train)
         kept = not state.model.trainable and settings.calibration != "none" and settings.views == 1
         if kept and len(mapping.source_labels) <= _FEW_LABELS:
-            state.kept_logits = KeptLogits(len(train), state.groups)
-        with torch.inference_mode():
-            order = torch.arange(len(train))
-            for images, labels, indices in state.batches(train, order, progress, "estimating the mapping"):
+            start = int(order[0]) if len(order) else 0
+            state.kept_logits = KeptLogits(len(train), len(mapping.source_labels), state.groups, start)
+        with torch.inference_mode(), state.ranks.held():
+            for images, labels, indices, _ in state.batches(train, order, progress, "estimating the mapping"):
                 if settings.views > 1:
                     count_images(state.model, images, labels, state.gathered[0], **view_settings(settings))
                     continue
@@ -191,6 +199,7 @@ def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progre
                 state.remember(logits, indices)
                 if state.kept_logits is not None:
                     state.kept_logits.add(logits, labels)
+        state.end_pass()
     elif mapping.refresh == "never":
         return 0.0
     return mapping.estimate(*state.gathered)
@@ -216,29 +225,32 @@ def _train_epoch(state: FitState, train: Split, epoch: int, progress: Progress) 
     started = _clock(model.device)
     views = generator(settings.seed, "augmentation", epoch)
     what = f"epoch {epoch + 1} of {state.epochs}"
-    for step, (images, labels, indices) in enumerate(state.batches(train, order, progress, what, views)):
+    for step, (images, labels, indices, share) in enumerate(state.batches(train, order, progress, what, views)):
         state.set_learning_rate(epoch, step)
         with autocast(model.device, settings.precision):
             logits = model.source_logits(images)  # step 1: outputs of the frozen model under the program
         predicted = mapping(logits, state.fold_of(indices))  # step 3: target logits
         loss = F.cross_entropy(predicted, labels)
-        state.step(loss)  # step 4: the program follows the gradient
+        state.step(loss, share)  # step 4: the program follows the gradient
+        own = slice(share.count)
         if gathered:
-            state.count(gathered, logits.detach(), labels, indices)  # step 2 for the coming epoch: the mapping's statistics
-        losses.append(loss.detach() * len(labels))  # read later, so that no step waits for its numbers
-        hits.append((predicted.argmax(1) == labels).sum())
+            state.count(gathered, logits.detach()[own], labels[own], indices[own])  # step 2 for the coming epoch
+        losses.append(loss.detach() * share.count)  # read later, so that no step waits for its numbers
+        hits.append((predicted.argmax(1) == labels)[own].sum())
         if (step + 1) % _LOOK == 0:
-            _check_finite(torch.stack(losses[-_LOOK:]), state.scaler)
+            _check_finite(state, torch.stack(losses[-_LOOK:]))
     seconds = _clock(model.device) - started
-    state.gathered = gathered or state.gathered
-    mean_loss = _check_finite(torch.stack(losses), state.scaler) / len(train)
+    mean_loss = _check_finite(state, torch.stack(losses)) / len(train)
+    state.gathered = state.summed(gathered) or state.gathered
     _check_model(state, epoch)
-    return _Outcome(mean_loss, int(torch.stack(hits).sum()) / len(train), round(len(train) / seconds, 2))
+    right = int(state.ranks.sum(torch.stack(hits).sum()))
+    return _Outcome(mean_loss, right / len(train), round(len(train) / seconds, 2))
 
 
-def _check_finite(losses: Tensor, scaler: torch.amp.GradScaler) -> float:
-    """The sum of these losses, or an error if it is not finite or if no step can be made in fp16."""
-    total = float(losses.cpu().double().sum())
+def _check_finite(state: FitState, losses: Tensor) -> float:
+    """The sum of these losses of all processes, or an error if it is not finite or if no step can be made in fp16."""
+    state.ranks.settle()
+    total, scaler = float(state.ranks.sum(losses.cpu().double().sum())), state.scaler
     if not math.isfinite(total):
         raise NonFiniteError(f"the loss became {total}")
     if scaler.is_enabled() and scaler.get_scale() < _LEAST_SCALE:

@@ -19,11 +19,12 @@ from reprogram.images.views import centre_view, margin, random_views
 from reprogram.mappings.neighbours import MOST_FITTED, MOST_MEASURED, missing_groups, spread_places
 from reprogram.programs.base import Program
 from reprogram.progress import Progress
+from reprogram.ranks import ALONE, Ranks, Share
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.statistics.base import Statistics
 from reprogram.training.certainty import KeptLogits, certify
 from reprogram.training.checkpoint import REMEDY, fill_optimizers, part, read_checkpoint, write_checkpoint
-from reprogram.training.evaluation import Evaluation, evaluate
+from reprogram.training.evaluation import Evaluation, Glimpse, evaluate
 from reprogram.training.result import FitResult
 from reprogram.training.settings import Schedule, TrainingSettings
 
@@ -71,6 +72,7 @@ class FitState:
     groups: Tensor | None = None
     kept: list[Tensor] = field(default_factory=list)
     kept_logits: KeptLogits | None = None
+    ranks: Ranks = ALONE
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -92,17 +94,23 @@ class FitState:
 
     def batches(
         self, train: Split, order: Tensor, progress: Progress, what: str, draw: torch.Generator | None = None
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Training images in this order, with labels and indices; augmented where a generator is given, else as they are."""
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Share]]:
+        """Training images in this order, with labels and indices; augmented where a generator is given, else as they are.
+
+        Those that are augmented are trained with: of each batch, a process has its share.
+        """
         program, augment, device = self.model.program, self.settings.augment, self.model.device
         pixels = train.pixels(pixel_sizes(program, augment)["train"], program.interpolation)
-        for indices in progress.track(order.split(self.settings.batch_size), what):
-            images = pixels[_as_slice(indices)]
+        for indices in progress.track(order.split(self.settings.batch_size) if len(order) else (), what):
+            images, share = pixels[_as_slice(indices)], ALONE.share(len(indices))
             if draw is None:
                 images = centre_view(images, program.image_size)
             else:
-                images = random_views(images, program.image_size, augment, draw)
-            yield images.to(device, non_blocking=True), train.labels[indices].to(device, non_blocking=True), indices
+                share = self.ranks.share(len(indices))
+                # drawn for the whole batch, so that an image looks the same whoever has it
+                images = random_views(images, program.image_size, augment, draw)[share.rows]
+            own = indices[share.rows]
+            yield images.to(device, non_blocking=True), train.labels[own].to(device, non_blocking=True), own, share
 
     def new_statistics(self) -> list[Statistics]:
         """One set of empty statistics for each fold, or a single one."""
@@ -114,6 +122,10 @@ class FitState:
 
     def count(self, gathered: list[Statistics], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
         """Add a batch to the statistics of its folds."""
+        with self.ranks.held():
+            self._count(gathered, logits, labels, indices)
+
+    def _count(self, gathered: list[Statistics], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
         probabilities = self.model.frozen.log_probabilities
         for fold, statistics in enumerate(gathered):
             if self.folds is None:
@@ -129,18 +141,50 @@ class FitState:
             for group in optimizer.param_groups:
                 group["lr"] = self.base_rates[name] * factor
 
-    def step(self, loss: Tensor) -> None:
-        """Let the program, and a learned mapping, follow the gradient of the loss."""
+    def begin_pass(self, train: Split) -> Tensor:
+        """Which training images this process counts; nothing is counted yet."""
+        self.gathered = self.new_statistics()
+        return torch.arange(len(train))[self.ranks.rows(len(train), self.settings.batch_size)]
+
+    def end_pass(self) -> None:
+        """Make whole what the processes have counted and kept."""
+        self.ranks.settle()
+        self.summed(self.gathered)
+        if self._compares:
+            found = self.ranks.gather(self.kept, torch.empty(0, self.model.frozen.k_source))
+            self.kept = [found] if len(found) else []
+        if self.kept_logits is not None:
+            self.kept_logits.complete(self.ranks)
+
+    def summed(self, gathered: list[Statistics]) -> list[Statistics]:
+        """These statistics, of all processes."""
+        for statistics in gathered:
+            self.ranks.sum_statistics(statistics)
+        return gathered
+
+    def align(self) -> None:
+        """Let all processes have the same θ and ω, to the bit."""
+        self.ranks.align([*self.model.parameters(), *self.model.mapping.buffers(recurse=False)])
+
+    def step(self, loss: Tensor, share: Share) -> None:
+        """Let the program, and a learned mapping, follow the gradient of the loss over the whole batch."""
         for optimizer in self.optimizers.values():
             optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()
+        self.scaler.scale(loss * share.weight).backward()
+        for optimizer in self.optimizers.values():
+            self.ranks.sum_gradients(tensor for group in optimizer.param_groups for tensor in group["params"])
         for optimizer in self.optimizers.values():
             self.scaler.step(optimizer)
         self.scaler.update()
 
+    @property
+    def _compares(self) -> bool:
+        """Whether the test images are compared with the training images, as these stay as they are."""
+        return not self.model.trainable and self.groups is None
+
     def remember(self, logits: Tensor, indices: Tensor) -> None:
-        """Keep the logits of some training images, where these stay as they are, to compare the test images with."""
-        if not self.model.trainable and self.groups is None:
+        """Keep the logits of some training images, to compare the test images with."""
+        if self._compares:
             chosen = torch.isin(indices, spread_places(len(self.labels), MOST_FITTED))
             self.kept.append(logits[chosen.to(logits.device)].float().cpu())
 
@@ -157,6 +201,7 @@ class FitState:
             progress=progress,
             what=f"testing on {name}",
             watch=watch,
+            ranks=self.ranks,
         )
 
     def keep_if_selected(self, accuracy: float | None) -> None:
@@ -180,13 +225,12 @@ class FitState:
         }
         seconds = sum(record["seconds"] for record in self.records)
         sizes = pixel_sizes(self.model.program, self.settings.augment)
-        certify(self.model, data, sizes, self.settings, self.kept_logits, progress)
+        certify(self.model, data, sizes, self.settings, self.kept_logits, progress, self.ranks)
         self.kept_logits = None
-        seen: list[Tensor] = []
-        room = MOST_MEASURED * self.settings.batch_size // max(len(data.test), 1) + 1  # of each batch, so that all are there
-        watch = (lambda logits: seen.append(logits[:room].float().cpu())) if self.kept else None
+        watch = Glimpse(len(data.test), self.settings.batch_size, MOST_MEASURED) if self.kept else None
         outcome = self.evaluate(data.test, progress, "test", watch)
-        hint = missing_groups(torch.cat(self.kept), torch.cat(seen), "test images") if seen else None
+        seen = None if watch is None else watch.logits(self.ranks, self.model.frozen.k_source)
+        hint = None if seen is None else missing_groups(torch.cat(self.kept), seen, "test images")
         notes = () if hint is None else (hint,)
         return FitResult(self.model, accuracy, self.selected_epoch, self.records, outcome, seconds, self.skipped, notes)
 
@@ -206,7 +250,7 @@ class FitState:
 
     def restore(self, path: Path, origin: dict[str, Any]) -> None:
         """Continue from a checkpoint, if that has the same origin and no more epochs."""
-        tensors, header = read_checkpoint(path)
+        header, tensors = self.ranks.told(lambda: read_checkpoint(path)[::-1])
         what = f"checkpoint {str(path)!r}"
         for name, value in origin.items():
             if header["origin"].get(name) != value:
