@@ -13,6 +13,7 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,30 +31,20 @@ from reprogram.programs import make_program
 from reprogram.programs.settings import default_image_size
 from reprogram.run.folder import environment
 from reprogram.sources import Frozen
-from sets import MODEL
+from sets import MODEL, drawn
 
 HERE = Path(__file__).parent
 KEPT = HERE / "programs.json"
 PAGE = HERE.parent / "docs" / "results" / "programs.md"
+#: What was cut so that an epoch takes seconds: the canvas, and the training images of each class.
 CANVAS = 64
+IMAGES = 32
 NATIVE = 64  # above 32: the image inside a padding is 4/7 of the canvas
-EPOCHS = 10
 SEEDS = (0, 1, 2)
 MAPPINGS = ("blm+", "gaussian")
-PROGRAMS = ("padding", "watermark")
-PLAIN: dict[str, Any] = {"epochs": EPOCHS, "lr": 0.01, "schedule": "multistep", "augment": "none"}
-#: What is changed of PLAIN, by what it is called in the tables.
-SEARCH: dict[str, dict[str, Any]] = {
-    "lr 0.01, multistep (the paper's, shorter)": {},
-    "lr 0.002": {"lr": 0.002},
-    "lr 0.05": {"lr": 0.05},
-    "loss_temperature auto": {"loss_temperature": "auto"},
-    "augment crop": {"augment": "crop"},
-    "augment trivial": {"augment": "trivial"},
-    "onecycle": {"schedule": "onecycle"},
-    "refresh after": {"refresh": "after"},
-    "average 1": {"average": 1.0},
-}
+PROGRAMS = ("watermark", "padding")
+PLAIN: dict[str, Any] = {"epochs": 8, "batch_size": 32}
+RATES = (0.01, 0.05, 0.002)
 MARK = "<!-- tables: made by benchmarks/programs.py -->"
 
 
@@ -71,12 +62,14 @@ class Study:
     def set(self, name: str) -> DataSet:
         """The images of one folder."""
         if name not in self.data:
-            self.data[name] = load_data(self.folders[name])
+            whole = load_data(self.folders[name])
+            places = torch.from_numpy(drawn(whole.train.labels.numpy(), IMAGES, 0))
+            self.data[name] = replace(whole, train=whole.train.subset(places))
         return self.data[name]
 
     def run(self, kind: str, name: str, **how: Any) -> dict[str, Any] | None:
         """The result of one run, from the file or made now; None where time is up."""
-        key = json.dumps([kind, name, CANVAS, how], sort_keys=True)
+        key = json.dumps([kind, name, how], sort_keys=True)
         if key not in self.kept["runs"]:
             if time.monotonic() > self.end:
                 return None
@@ -99,27 +92,28 @@ def build(frozen: Frozen, data: DataSet, program: str, mapping: str, **settings:
     return Reprogrammed(make_program(program, CANVAS, **own), frozen, made)
 
 
-def untrained(study: Study, data: DataSet, program: str, mapping: str) -> dict[str, Any]:
-    """The mapping of the images under a program as it begins, or under none."""
-    model = build(study.frozen, data, program, mapping)
-    size = model.program.image_size
-    statistics_ = model.mapping.new_statistics()
+def untrained(study: Study, data: DataSet, program: str) -> dict[str, Any]:
+    """The mappings of the images under a program as it begins, or under none."""
+    models = {mapping: build(study.frozen, data, program, mapping) for mapping in MAPPINGS}
+    one, found = models[MAPPINGS[0]], {}
     with torch.inference_mode():
-        for images, labels in zip(data.train.pixels(size).split(64), data.train.labels.split(64), strict=True):
-            statistics_.update(model.source_logits(images), labels)
-    model.mapping.estimate(statistics_)
-    return {"val": evaluate(model, data.val).accuracy, "test": evaluate(model, data.test).accuracy}
+        logits = {
+            name: torch.cat([one.source_logits(part) for part in split.pixels(one.program.image_size).split(64)])
+            for name, split in data.splits.items()
+        }
+        for mapping, model in models.items():
+            model.mapping.estimate(model.mapping.count(logits["train"], data.train.labels))
+            right = {name: model.mapping(part).argmax(1) == data.splits[name].labels for name, part in logits.items()}
+            found[mapping] = {name: float(part.float().mean()) for name, part in right.items()}
+    return found
 
 
 def trained(study: Study, data: DataSet, program: str, mapping: str, seed: int, **how: Any) -> dict[str, Any]:
     """A training, its epochs, and the epoch that validation selects."""
     own = {name: how.pop(name) for name in ("refresh", "folds") if name in how}
     model = build(study.frozen, data, program, mapping, **own)
-    before = model.mapping.omega.clone()
-    norms: list[list[float]] = []
-    model.program.theta.register_hook(
-        lambda gradient: norms.append(float(gradient.norm())) if gradient is not None else None
-    )
+    norms: list[float] = []
+    model.program.theta.register_hook(lambda gradient: norms.append(float(gradient.norm())))
     few = replace(data, test=data.test.subset(torch.arange(10)))  # of which nothing is told
     result = fit(model, few, seed=seed, decoding=Decoding(cache=False), calibration="none", **how)
     steps = len(norms) // len(result.records)
@@ -133,7 +127,6 @@ def trained(study: Study, data: DataSet, program: str, mapping: str, seed: int, 
         }
         for place, record in enumerate(result.records)
     ]
-    assert not torch.equal(before, model.mapping.omega)
     return {
         "val": records[result.selected_epoch - 1]["val"],
         "test": evaluate(model, data.test).accuracy,
@@ -199,13 +192,121 @@ def gradients(study: Study, data: DataSet, program: str, mapping: str) -> dict[s
 KINDS = {"untrained": untrained, "trained": trained, "gradients": gradients}
 
 
-def searched(study: Study, settings: dict[str, dict[str, Any]], sets: list[str]) -> None:
-    """One seed of each setting, for each set, program and mapping."""
-    for change in settings.values():
-        for name in sets:
-            for program in PROGRAMS:
-                for mapping in MAPPINGS:
-                    study.run("trained", name, program=program, mapping=mapping, seed=SEEDS[0], **{**PLAIN, **change})
+def rounds() -> Iterator[dict[str, Any]]:
+    """What is trained, in this order: program, mapping, and what is said besides."""
+    for program in PROGRAMS:
+        for rate in RATES:
+            yield {"program": program, "mapping": "gaussian", "lr": rate}
+            yield {"program": program, "mapping": "gaussian", "lr": rate, "loss_temperature": "auto"}
+            yield {"program": program, "mapping": "blm+", "lr": rate}
+
+
+def percent(value: float) -> str:
+    """A share for a reader."""
+    return f"{100 * value:.1f}"
+
+
+def spread(values: list[float]) -> str:
+    """The mean of shares, and their standard deviation where there are several."""
+    return percent(statistics.mean(values)) + (f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def label(how: dict[str, Any]) -> str:
+    """Settings for a reader, without those that all have."""
+    words = [f"lr {how['lr']:g}", f"{how['epochs']} epochs"]
+    words += [
+        f"{name.replace('_', ' ')} {value}" for name, value in how.items() if name not in ("lr", "epochs", "batch_size")
+    ]
+    return ", ".join(words)
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """In Markdown."""
+    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)] + [""]
+
+
+def tables(study: Study) -> str:
+    """What was found, for a reader."""
+    names, lines = list(study.folders), []
+    runs = [(*json.loads(key), found) for key, found in study.kept["runs"].items()]
+    start = {(name, how["program"]): found for kind, name, how, found in runs if kind == "untrained"}
+    lines += ["### Nothing trained, test accuracy in % (validation)", ""]
+    rows = []
+    for program in ("none", *PROGRAMS):
+        for mapping in MAPPINGS:
+            cells = [start[name, program][mapping] for name in names if (name, program) in start]
+            rows.append([program, mapping, *(f"{percent(cell['test'])} ({percent(cell['val'])})" for cell in cells)])
+    lines += table(["program", "mapping", *names], rows)
+    steep = [(name, how, found) for kind, name, how, found in runs if kind == "gradients"]
+    if steep:
+        lines += ["### The gradient at the start, with the plain loss and at the calibrated temperature", ""]
+        rows = []
+        for name, how, found in steep:
+            for kind in ("plain", "calibrated"):
+                of = found[kind]
+                facts = [f"{of['loss']:.2f}", f"{of['carried']:.0f}", f"{of['train·train']:.2f}", f"{of['train·val']:.2f}"]
+                at = 1.0 if kind == "plain" else found["temperature"]
+                rows.append([name, how["program"], how["mapping"], f"{at:.2g}", *facts])
+        head = [
+            "set",
+            "program",
+            "mapping",
+            "T",
+            "loss",
+            "images of 64 that carry it",
+            "cos(train, train)",
+            "cos(train, val)",
+        ]
+        lines += table(head, rows)
+    for program in PROGRAMS:
+        for mapping in MAPPINGS:
+            chosen: dict[str, dict[str, list[Any]]] = {}
+            for kind, name, how, found in runs:
+                if kind == "trained" and (how["program"], how["mapping"]) == (program, mapping) and name in names:
+                    said = {key: value for key, value in how.items() if key not in ("program", "mapping", "seed")}
+                    chosen.setdefault(label(said), {}).setdefault(name, []).append(found)
+            if chosen:
+                lines += [f"### {program}, {mapping}", "", *trained_table(names, chosen, start, program, mapping)]
+    return "\n".join(lines)
+
+
+def trained_table(names: list[str], chosen: Any, start: Any, program: str, mapping: str) -> list[str]:
+    """One row for each setting; test accuracies only where there are all seeds."""
+    head = ["settings"]
+    for name in names:
+        head += [f"{name}: val", "test", "epoch", "train", "loss", "|gradient|", "θ"]
+    rows = []
+    for setting, by_set in chosen.items():
+        row = [setting]
+        for name in names:
+            found = by_set.get(name, [])
+            if not found:
+                row += [""] * 7
+                continue
+            first, last = (found[0]["records"][place] for place in (0, -1))
+            row += [
+                spread([run["val"] for run in found]),
+                spread([run["test"] for run in found]) if len(found) == len(SEEDS) else "",
+                ", ".join(str(run["selected_epoch"]) for run in found),
+                f"{percent(first['train'])} → {percent(last['train'])}",
+                f"{first['loss']:.2f} → {last['loss']:.2f}",
+                f"{first['gradient']:.2g} → {last['gradient']:.2g}",
+                f"{found[0]['theta']:.2f}",
+            ]
+        rows.append(row)
+    for what, shown in ((program, f"{program} as it begins"), ("none", "no program")):
+        row = [shown]
+        for name in names:
+            cell = start[name, what][mapping] if (name, what) in start else None
+            row += ["", "", "", "", "", "", ""] if cell is None else [percent(cell["val"]), percent(cell["test"]), *[""] * 5]
+        rows.append(row)
+    return table(head, rows)
+
+
+def write_tables(study: Study) -> None:
+    """Replace what stands in the page after the mark."""
+    before = PAGE.read_text().partition(MARK)[0]
+    PAGE.write_text(f"{before}{MARK}\n\n{tables(study)}")
 
 
 def main() -> None:
@@ -216,14 +317,17 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     study = Study(given.folders, given.minutes)
-    sets = list(study.folders)
-    for name in sets:
+    for name in study.folders:
         for program in ("none", *PROGRAMS):
-            for mapping in MAPPINGS:
-                study.run("untrained", name, program=program, mapping=mapping)
-                if program != "none":
-                    study.run("gradients", name, program=program, mapping=mapping)
-    searched(study, SEARCH, sets)
+            study.run("untrained", name, program=program)
+    for how in rounds():
+        for name in study.folders:
+            study.run("trained", name, seed=SEEDS[0], **PLAIN, **how)
+    for program in PROGRAMS:
+        for mapping in MAPPINGS:
+            for name in study.folders:
+                study.run("gradients", name, program=program, mapping=mapping)
+    write_tables(study)
 
 
 if __name__ == "__main__":
