@@ -25,7 +25,7 @@ from reprogram.data import DataSet
 from reprogram.programs import NoProgram
 from reprogram.run.folder import environment
 from reprogram.scores import Score
-from sets import MODEL, LogitSet, load_logits
+from sets import MODEL, LogitSet, drawn, load_logits
 
 HERE = Path(__file__).parent
 KEPT = HERE / "defaults.json"
@@ -41,14 +41,6 @@ CANVAS = 112
 EPOCHS = 4
 #: Learning rates: the default of a named program, and that of the trial, as a watermark at 0.05 was driven off at once.
 RATES = {"none": 0.05, "padding": 0.05, "watermark": 0.002}
-
-
-def drawn(labels: np.ndarray, shots: int | None, seed: int) -> np.ndarray:
-    """The places of some images of each class, or of all."""
-    if shots is None:
-        return np.arange(len(labels))
-    rng = np.random.default_rng(seed)
-    return np.concatenate([rng.permutation(np.flatnonzero(labels == label))[:shots] for label in np.unique(labels)])
 
 
 def judge(train: tuple[Any, Any], test: tuple[Any, Any], name: str, seed: int) -> tuple[int, float, str]:

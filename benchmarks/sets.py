@@ -41,6 +41,14 @@ class LogitSet:
     source_labels: list[str]
 
 
+def drawn(labels: np.ndarray, shots: int | None, seed: int) -> np.ndarray:
+    """The places of some images of each class, or of all."""
+    if shots is None:
+        return np.arange(len(labels))
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.permutation(np.flatnonzero(labels == label))[:shots] for label in np.unique(labels)])
+
+
 def load_logits(folder: str | Path) -> LogitSet:
     """Of one folder; read from where they are kept, or computed."""
     folder = Path(folder).expanduser().resolve()

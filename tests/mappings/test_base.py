@@ -121,7 +121,7 @@ def test_optimal_and_seed_reach_the_rules():
     assert not torch.equal(one, other)
 
 
-@pytest.mark.parametrize("refresh", ["never", "fresh", "reuse"])
+@pytest.mark.parametrize("refresh", ["never", "fresh", "reuse", "after"])
 def test_the_refresh_can_be_chosen(refresh):
     assert make_mapping("blm", SOURCE, CLASSES, refresh=refresh).refresh == refresh
 
@@ -130,7 +130,10 @@ def test_the_refresh_can_be_chosen(refresh):
     ("settings_", "message"),
     [
         ({"name": "bml+"}, r"mapping 'bml\+' is not known; did you mean 'blm\+'\?"),
-        ({"name": "blm", "refresh": "often"}, "refresh = 'often' was given, but it should be 'never', 'fresh' or 'reuse'"),
+        (
+            {"name": "blm", "refresh": "often"},
+            "refresh = 'often' was given, but it should be 'never', 'fresh', 'reuse' or 'after'",
+        ),
         ({"name": "blm", "smothing": 2}, "setting 'smothing' is not known; did you mean 'smoothing'"),
     ],
 )

@@ -30,7 +30,7 @@ WRONG = [
     ("gaussian", "priors", "perhaps", "a boolean"),
     ("ilm", "optimal", 3, "a boolean"),
     ("ilm", "normalize", "center", "'none', 'centre' or 'standardise'"),
-    ("ilm", "refresh", "often", "'never', 'fresh' or 'reuse'"),
+    ("ilm", "refresh", "often", "'never', 'fresh', 'reuse' or 'after'"),
     ("ilm", "folds", -1, "greater than or equal to 0"),
     ("ilm", "folds", 1, r"0 \(none\) or at least 2"),
     ("gaussian", "folds", 1, r"0 \(none\) or at least 2"),

@@ -116,7 +116,9 @@ facts = st.builds(
         optional={
             "program": st.sampled_from(["padding", "watermark", "none"]),
             "epochs": st.integers(1, 9),
-            "augment": st.sampled_from(["none", "crop", "flip"]),
+            "augment": st.sampled_from(["none", "crop", "flip", "trivial", "trivial-flip"]),
+            "loss_temperature": st.sampled_from(["none", "auto", 3.0]),
+            "patience": st.integers(1, 5),
             "canvas": st.integers(8, 300),
             "shots": st.sampled_from([None, 3]),
         },

@@ -18,7 +18,7 @@ from reprogram.programs.padding import Padding
 from reprogram.programs.watermark import Watermark
 from reprogram.statistics.joint import JointStatistics
 from reprogram.training.result import Diverged
-from sides import CLASSES, build, small_data, small_frozen, without_times
+from sides import CLASSES, StopError, build, small_data, small_frozen, stop_after_two, without_times
 
 
 class CountingFrozen(Frozen):
@@ -61,6 +61,7 @@ def test_frozen_weights_and_buffers_are_bit_identical_after_a_fit():
         ("ilm", "reuse", 1),
         ("blm+", "reuse", 1),
         ("ilm", "fresh", 4),
+        ("blm", "after", 5),
         ("blm", "never", 1),
         ("flm", None, 1),
         ("rlm", None, 0),
@@ -220,6 +221,7 @@ def test_a_learned_mapping_trains_also_without_a_program():
         ({"mapping": "blm"}, "sgd", "fp16"),
         ({"mapping": "gaussian"}, "adam", "fp32"),
         ({"mapping": "gaussian", "refresh": "never"}, "adam", "fp32"),
+        ({"mapping": "gaussian", "refresh": "after"}, "adam", "fp32"),
         ({"mapping": "blm+", "normalize": "centre", "folds": 3}, "adam", "fp32"),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
@@ -236,13 +238,6 @@ def test_a_checkpoint_continues_to_the_bit(tmp_path, mapping, optimizer, precisi
     }
     whole = build(**mapping)
     expected = fit(whole, data, **settings)
-
-    class StopError(Exception):
-        pass
-
-    def stop_after_two(records, epochs):
-        if len(records) == 2:
-            raise StopError
 
     checkpoint = tmp_path / "state.safetensors"
     with pytest.raises(StopError):

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from reprogram import ReprogramError, fit
 from reprogram.data.dataset import ArraySplit, DataSet
@@ -68,6 +70,12 @@ def test_a_checkpoint_of_another_model_is_refused_in_one_sentence(checkpoint, mo
         ({"seed": 4}, "settings seed = 0, but now it is 4"),
         ({"batch_size": 20}, "settings batch_size = 30, but now it is 20"),
         ({"augment": "crop"}, "settings augment = 'none', but now it is 'crop'"),
+        ({"augment": "trivial"}, "settings augment = 'none', but now it is 'trivial'"),
+        ({"schedule": "onecycle"}, "settings schedule = 'multistep', but now it is 'onecycle'"),
+        ({"loss_temperature": "auto"}, "settings loss_temperature = 'none', but now it is 'auto'"),
+        ({"loss_temperature": 2}, "settings loss_temperature = 'none', but now it is 2.0"),
+        ({"average": 0.5}, r"settings average = 0\.0, but now it is 0\.5"),
+        ({"patience": 3}, "settings patience = None, but now it is 3"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(checkpoint, changed, words):
@@ -158,6 +166,29 @@ def test_training_images_leave_room_for_crops_and_others_do_not():
     cropped = pixel_sizes(program, "crop")
     assert cropped["train"] > 24
     assert cropped["val"] == cropped["test"] == 24
+    assert pixel_sizes(program, "trivial") == pixel_sizes(program, "trivial-flip") == pixel_sizes(program, "none")
+
+
+@pytest.mark.parametrize("damage", ["missing", "NaN", "shape", "temperature", "negative"])
+def test_forged_numbers_of_averaging_and_of_the_temperature_are_refused(tmp_path, damage):
+    path, how = tmp_path / "state.safetensors", {**FIT, "average": 0.5, "loss_temperature": "auto"}
+    fit(build("blm"), small_data(), checkpoint=path, **how)
+    tensors, header = read_tensors(path, "checkpoint")
+    moving = tensors["moving/program.theta"]
+    assert header["loss_temperature"] > 0
+    if damage == "missing":
+        del tensors["moving/program.theta"]
+    elif damage == "NaN":
+        tensors["moving/program.theta"] = moving * torch.nan
+    elif damage == "shape":
+        tensors["moving/program.theta"] = moving[:, 1:]
+    else:
+        header["loss_temperature"] = "hot" if damage == "temperature" else -1.0
+    write_tensors(path, tensors, header)
+    model = build("blm")
+    with pytest.raises(ReprogramError, match=r"checkpoint .*; take it from a backup, or start anew elsewhere$"):
+        fit(model, small_data(), checkpoint=path, **how)
+    assert not model.program.theta.any()
 
 
 def test_milestones_and_cosine():
@@ -167,3 +198,17 @@ def test_milestones_and_cosine():
     assert learning_rate_factor("cosine", 0, 0, 10, 5) == 1.0
     assert learning_rate_factor("cosine", 5, 0, 10, 5) == pytest.approx(0.5)
     assert learning_rate_factor("constant", 7, 3, 10, 5) == 1.0
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(st.integers(1, 30), st.integers(1, 30))
+def test_one_cycle_rises_over_a_fifth_of_the_steps_and_falls_to_nearly_0(epochs, steps):
+    factors = [
+        learning_rate_factor("onecycle", epoch, step, epochs, steps) for epoch in range(epochs) for step in range(steps)
+    ]
+    top = factors.index(max(factors))
+    assert max(factors) == 1
+    assert top == max(1, epochs * steps // 5) - 1
+    assert factors == sorted(factors[: top + 1]) + sorted(factors[top + 1 :], reverse=True)
+    assert min(factors) > 0
+    assert len(factors) < 50 or (factors[-1] < 0.01 and factors[0] <= 0.1)

@@ -97,6 +97,7 @@ def _argument(name: str, field: FieldInfo) -> tuple[str, Any, Any]:
 
 def _metavar(field: FieldInfo) -> str:
     options = [field.annotation, *get_args(field.annotation)]
+    options = [get_args(part)[0] if get_origin(part) is Annotated else part for part in options]
     words = [word for part in options if get_origin(part) is Literal for word in get_args(part)]
     kinds = {int: "INT", float: "NUMBER", str: "TEXT"}
     names = [*map(str, words), *(kinds[part] for part in options if part in kinds)]

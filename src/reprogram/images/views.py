@@ -1,9 +1,10 @@
-"""Random crops and flips of the training images, on the batch tensor: they cost no decoding and depend on a seed alone."""
+"""Random views of the training images, on the batch tensor: they cost no decoding and depend on a seed alone."""
 
 import torch
 from torch import Tensor
 
-from reprogram.images.settings import Augment
+from reprogram.images.operations import trivial_views
+from reprogram.images.settings import Augment, crops, mirrors
 from reprogram.randomness import generator
 
 _SMALLEST_WINDOW = 0.7  # of an image's side
@@ -12,19 +13,20 @@ _SMALLEST_WINDOW = 0.7  # of an image's side
 def margin(augment: Augment, size: int) -> int:
     """How much larger than `size` images are decoded to leave room for crops: 4 pixels at 224 (the paper: 228 to 224).
 
-    >>> margin("flip", 224), margin("crop", 32), margin("none", 224)
-    (4, 1, 0)
+    >>> margin("flip", 224), margin("crop", 32), margin("none", 224), margin("trivial", 224)
+    (4, 1, 0, 0)
     """
-    return 0 if augment == "none" else max(1, round(size * 4 / 224))
+    return max(1, round(size * 4 / 224)) if crops(augment) else 0
 
 
 def random_views(images: Tensor, size: int, augment: Augment, draw: torch.Generator) -> Tensor:
-    """Cut a random `size` × `size` window out of each image, and with "flip" mirror half of them.
+    """A random view of each image: a window of it, mirrored or not, or what one random operation makes of it.
 
     Args:
         images: (N, C, S, S) with S ≥ size, any dtype.
         size: side of the result.
-        augment: "crop", or "flip" for crop and flip; "none" takes the middle.
+        augment: "crop" cuts a random window; "flip" also mirrors half of the images; "trivial" takes the middle and applies
+            one operation (see `trivial_views`), "trivial-flip" after mirroring half of them; "none" takes the middle.
         draw: the generator that decides.
 
     >>> random_views(torch.rand(2, 3, 228, 228), 224, "flip", torch.Generator().manual_seed(0)).shape
@@ -32,10 +34,16 @@ def random_views(images: Tensor, size: int, augment: Augment, draw: torch.Genera
     """
     if augment == "none":
         return centre_view(images, size)
+    if not crops(augment):
+        images = centre_view(images, size)
+        if mirrors(augment):
+            turned = torch.rand(len(images), generator=draw) < 0.5
+            images = images.where(~turned[:, None, None, None], images.flip(-1))
+        return trivial_views(images, draw)
     count, slack = len(images), images.shape[-1] - size
     top = torch.randint(slack + 1, (count, 1), generator=draw)
     left = torch.randint(slack + 1, (count, 1), generator=draw)
-    mirrored = torch.rand(count, 1, generator=draw) < (0.5 if augment == "flip" else 0)
+    mirrored = torch.rand(count, 1, generator=draw) < (0.5 if mirrors(augment) else 0)
     along = torch.arange(size)
     rows = top + along
     columns = left + torch.where(mirrored, along.flip(0), along)

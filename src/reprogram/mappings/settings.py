@@ -12,7 +12,7 @@ from pydantic import Field, field_serializer, field_validator
 from reprogram.settings import Settings
 
 LARGEST_SMOOTHING = 1e100
-Refresh = Literal["never", "fresh", "reuse"]
+Refresh = Literal["never", "fresh", "reuse", "after"]
 Normalize = Literal["none", "centre", "standardise"]
 TopRatio = Annotated[float, Field(gt=0)] | Literal["all"]
 Weighting = Literal["sqrt", "log", "rank", "presence"]
@@ -95,8 +95,8 @@ class EstimatedSettings(MappingSettings):
 
     refresh: Refresh = Field(
         "reuse",
-        description="Estimate the mapping once (never again), by a fresh pass before each epoch, or from the outputs of the "
-        "epoch just trained (reuse).",
+        description="Estimate the mapping once (never again), by a fresh pass before each epoch, from the outputs of the "
+        "epoch just trained (reuse), or by a fresh pass after each epoch, so that it fits the program that is kept (after).",
         json_schema_extra=ONLY_IN_TRAINING,
     )
     folds: int = Field(

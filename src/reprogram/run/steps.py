@@ -23,10 +23,11 @@ from reprogram.run.defaults import with_mapping
 from reprogram.run.first import FirstAnswer, continued, duration, first_answer, origin_of
 from reprogram.sources.frozen import Frozen
 from reprogram.training.evaluation import evaluate
-from reprogram.training.loop import Enough, fit
+from reprogram.training.loop import fit
 from reprogram.training.result import Diverged, FitResult
+from reprogram.training.stopping import enough_after
 
-#: Epochs that a trial of training goes on without a better validation accuracy than any before.
+#: Epochs that a trial of training goes on without a better validation accuracy than any before, where nothing is said.
 PATIENCE = 2
 #: How rarely chance alone may keep a program.
 _CHANCE = 0.05
@@ -163,15 +164,15 @@ def _result(records: list[dict[str, Any]], selected: int, model: Reprogrammed, t
 def _tried(prepared: Prepared, first: FirstAnswer, book: Book, progress: Progress) -> FitResult:
     """Train a program and keep it if it pays."""
     config, data, name = prepared.config, prepared.data, prepared.model.program.name
-    if (reason := _no_trial(first)) is not None:
+    if (reason := _no_trial(first, _patience(config))) is not None:
         progress.say(f"no program is trained: {reason}")
         return _untrained(first, prepared, book, progress, steps=[{"program": name, "kept": False, "told": reason}])
     assert data.val is not None
     others = (len(data.val) + len(data.test)) / first.images_per_second
     each = _TRAINING_COST * len(data.train) / first.images_per_second + others
     progress.say(
-        f"a {name} is trained now, to see whether it pays: about {duration(each)} an epoch; {PATIENCE} epochs without a "
-        f"gain on validation end it, {config.epochs} in any case; what was found so far can be used already"
+        f"a {name} is trained now, to see whether it pays: about {duration(each)} an epoch; {_patience(config)} epochs "
+        f"without a gain on validation end it, {config.epochs} in any case; what was found so far can be used already"
     )
     try:
         result = _trained(prepared, book, progress, first)
@@ -228,36 +229,20 @@ def _trained(prepared: Prepared, book: Book, progress: Progress, first: FirstAns
         progress=progress,
         ranks=prepared.ranks,
         on_epoch=on_epoch,
-        enough=None if first is None else enough_after(first.record["accuracy"]["val"]),
+        enough=None if first is None else enough_after(_patience(prepared.config), first.record["accuracy"]["val"]),
     )
 
 
-def enough_after(start: float) -> Enough:
-    """When to end a trial: when the best validation accuracy, `start` among them, is `PATIENCE` measured epochs old.
-
-    >>> rule = enough_after(0.8)
-    >>> records = [{"accuracy": {"val": value}} for value in (0.7, 0.9, 0.8, 0.9, 0.9)]
-    >>> [rule(records[:epochs]) for epochs in (2, 3, 4, 5)]
-    [False, False, True, True]
-    """
-
-    def enough(records: list[dict[str, Any]]) -> bool:
-        best, age = start, 0
-        values = [record["accuracy"]["val"] for record in records]
-        for value in values:
-            if value is not None:
-                best, age = (value, 0) if value > best else (best, age + 1)
-        return age >= PATIENCE and values[-1] is not None
-
-    return enough
+def _patience(config: FitConfig) -> int:
+    return config.patience or PATIENCE
 
 
-def _no_trial(first: FirstAnswer) -> str | None:
+def _no_trial(first: FirstAnswer, patience: int) -> str | None:
     """Why no training could be shown to pay, if so."""
     if first.right is None:
         return "there are no validation images to judge it by (--val-fraction)"
     wrong = first.validation.n - first.validation.correct
-    if Gain(wrong, 0, first.validation.n, PATIENCE).pays:
+    if Gain(wrong, 0, first.validation.n, patience).pays:
         return None
     return f"{wrong} of {first.validation.n} validation images are wrong, too few to show that it pays"
 

@@ -44,6 +44,7 @@ class _Header(BaseModel):
     records: list[Record]
     selected_epoch: int = Field(ge=0)
     scaler: dict[str, float]
+    loss_temperature: float | None = Field(gt=0)
 
 
 def write_checkpoint(

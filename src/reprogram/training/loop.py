@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
@@ -23,10 +22,10 @@ from reprogram.training.certainty import KeptLogits
 from reprogram.training.result import Diverged, FitResult
 from reprogram.training.settings import TrainingSettings
 from reprogram.training.state import FitState, pixel_sizes
+from reprogram.training.stopping import Enough, enough_after
 from reprogram.training.views import check_views, count_images, view_settings
 
 OnEpoch = Callable[[list[dict[str, Any]], int], object]
-Enough = Callable[[list[dict[str, Any]]], bool]
 _LOOK = 16  # steps between two looks at the loss: to read a number makes a GPU wait
 _FIRST_SCALE = 2.0**16  # what a GradScaler begins with; it halves it where the gradients of a step overflow fp16
 _LEAST_SCALE = 2.0**-10  # below, no scale will help
@@ -60,7 +59,7 @@ def fit(
         progress: where to show progress; silent by default.
         on_epoch: called after each epoch with all records so far and the number of epochs to come to.
         enough: told all records so far, before each epoch but the first, whether to end here. It must say the same about
-            the same records, or a fit that is continued ends otherwise.
+            the same records, or a fit that is continued ends otherwise. By default, what `patience` says.
         ranks: the processes that train together (see `joined`) and that all call this with the same arguments: each batch is
             shared out, and gradients and statistics are summed, so that their number does not matter. Only the first one
             reads and writes the checkpoint.
@@ -78,6 +77,13 @@ def fit(
             f"{', '.join(data.classes[:3])} ... ({len(data.classes)}); make the model with data.classes"
         )
     check_views(model, settings.views)
+    if enough is None and settings.patience is not None and model.trainable:
+        if data.val is None:
+            raise ReprogramError(
+                f"patience = {settings.patience} was given, but there are no validation images to tell when to end; leave "
+                "it out, or set images aside (val_fraction, DataSet.with_validation)"
+            )
+        enough = enough_after(settings.patience)
     sizes = pixel_sizes(model.program, settings.augment)  # decode first: bad files stop the fit early
     data, skipped = (decoding or Decoding()).decode(data, sizes, model.program.interpolation, progress)
     state = FitState(model, settings, data.train.labels, skipped=tuple(skipped), groups=data.train.group_numbers())
@@ -140,6 +146,8 @@ def _epoch(state: FitState, data: DataSet, epoch: int, progress: Progress) -> di
     change = _refresh_mapping(state, data.train, epoch, progress)
     state.align()
     outcome = _train_epoch(state, data.train, epoch, progress) if state.model.trainable else _NOTHING_TRAINED
+    if state.model.trainable and state.model.mapping.refresh == "after":
+        change = _refresh_mapping(state, data.train, epoch, progress, after=True)
     accuracy: dict[str, float | None] = {"train": outcome.accuracy}
     due = (epoch + 1) % state.settings.evaluate_every == 0 or epoch + 1 == state.epochs
     for name, split in (("val", data.val), ("test", data.test)):
@@ -177,12 +185,12 @@ def _diverged(state: FitState, data: DataSet, given: dict[str, Tensor], found: s
     return Diverged(f"{what}: the model of epoch {result.selected_epoch} is kept ({share})", result)
 
 
-def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progress) -> float | None:
+def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progress, *, after: bool = False) -> float | None:
     """Estimate ω from the statistics that the refresh schedule prescribes; return how much it changed."""
     mapping, settings = state.model.mapping, state.settings
     if mapping.statistics is None or not settings.views:  # 0: no image counts, and the mapping stays as it was made
         return None
-    if epoch == 0 or mapping.refresh == "fresh":
+    if epoch == 0 or mapping.refresh == "fresh" or after:
         order = state.begin_pass(train)
         kept = not state.model.trainable and settings.calibration != "none" and settings.views == 1
         if kept and len(mapping.source_labels) <= _FEW_LABELS:
@@ -200,7 +208,7 @@ def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progre
                 if state.kept_logits is not None:
                     state.kept_logits.add(logits, labels)
         state.end_pass()
-    elif mapping.refresh == "never":
+    elif mapping.refresh != "reuse":
         return 0.0
     return mapping.estimate(*state.gathered)
 
@@ -221,6 +229,7 @@ def _train_epoch(state: FitState, train: Split, epoch: int, progress: Progress) 
     gathered = state.new_statistics() if mapping.statistics is not None and mapping.refresh == "reuse" else []
     losses: list[Tensor] = []
     hits: list[Tensor] = []
+    state.begin_epoch()
     order = torch.randperm(len(train), generator=generator(settings.seed, "order", epoch))
     started = _clock(model.device)
     views = generator(settings.seed, "augmentation", epoch)
@@ -230,7 +239,7 @@ def _train_epoch(state: FitState, train: Split, epoch: int, progress: Progress) 
         with autocast(model.device, settings.precision):
             logits = model.source_logits(images)  # step 1: outputs of the frozen model under the program
         predicted = mapping(logits, state.fold_of(indices))  # step 3: target logits
-        loss = F.cross_entropy(predicted, labels)
+        loss = state.loss(predicted, labels, share)
         state.step(loss, share)  # step 4: the program follows the gradient
         own = slice(share.count)
         if gathered:
@@ -242,6 +251,7 @@ def _train_epoch(state: FitState, train: Split, epoch: int, progress: Progress) 
     seconds = _clock(model.device) - started
     mean_loss = _check_finite(state, torch.stack(losses)) / len(train)
     state.gathered = state.summed(gathered) or state.gathered
+    state.end_epoch()
     _check_model(state, epoch)
     right = int(state.ranks.sum(torch.stack(hits).sum()))
     return _Outcome(mean_loss, right / len(train), round(len(train) / seconds, 2))

@@ -1,6 +1,6 @@
 """The numbers that a training depends on, checked and documented; the command line's flags are these fields."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -9,7 +9,8 @@ from reprogram.mappings.asked import Calibration
 from reprogram.settings import Settings
 
 Optimizer = Literal["adam", "sgd"]
-Schedule = Literal["multistep", "cosine", "constant"]
+Schedule = Literal["multistep", "cosine", "onecycle", "constant"]
+LossTemperatureSetting = Literal["none", "auto"] | Annotated[float, Field(gt=0, le=1e37)]
 
 
 #: For a field's `json_schema_extra`: its default depends on the model or the data, so no number is told in help texts.
@@ -30,12 +31,32 @@ class TrainingSettings(Settings):
     )
     optimizer: Optimizer = Field("adam", description="Optimiser of the program; sgd has momentum 0.9.")
     schedule: Schedule = Field(
-        "multistep", description="Learning rate: ×0.1 at 50 % and 72 % of the epochs, cosine over all steps, or constant."
+        "multistep",
+        description="Learning rate: ×0.1 at 50 % and 72 % of the epochs, cosine to 0 over all steps, onecycle (up over the "
+        "first fifth of all steps, then cosine to 0), or constant.",
+    )
+    loss_temperature: LossTemperatureSetting = Field(
+        "none",
+        description="Divide target logits by this in the loss, and only there: a number; auto, what makes their softmax "
+        "honest, by the epoch before; or none, 1 (the paper).",
+    )
+    average: float = Field(
+        0.0,
+        ge=0,
+        le=1e6,
+        description="Evaluate and keep the mean of the program over about so many last epochs; 0: the program as it is.",
+    )
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="End when the best validation accuracy is so many measured epochs old, which makes little sense with a "
+        "schedule that gains most at its end; by default, only the trial of --program auto ends so, after 2.",
     )
     augment: Augment = Field(
         "none",
-        description="Training images: as they are, random crop, or flip (crop and mirroring); `reprogram fit` chooses by "
-        "program and data.",
+        description="Training images: as they are, random crop, flip (crop and mirroring), trivial (one random operation of "
+        "random strength: turned by up to 30 degrees, brighter, equalised ...), or trivial-flip (mirroring before it); "
+        "`reprogram fit` chooses among the first three by program and data.",
         json_schema_extra=RESOLVED,
     )
     views: int = Field(
@@ -43,7 +64,7 @@ class TrainingSettings(Settings):
         ge=0,
         le=1000,
         description="Estimate the mapping from so many windows of each training image, which share its weight; mirrored, "
-        "too, with --augment flip. Needs a program that is not trained.",
+        "too, with --augment flip or trivial-flip. Needs a program that is not trained.",
     )
     mapping_lr: float = Field(0.1, gt=0, le=1e37, description="Learning rate of the learned mappings' own Adam.")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="The run is a function of its settings and this number.")

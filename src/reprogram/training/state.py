@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
@@ -22,9 +23,11 @@ from reprogram.progress import Progress
 from reprogram.ranks import ALONE, Ranks, Share
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.statistics.base import Statistics
+from reprogram.training.average import Average
 from reprogram.training.certainty import KeptLogits, certify
 from reprogram.training.checkpoint import REMEDY, fill_optimizers, part, read_checkpoint, write_checkpoint
 from reprogram.training.evaluation import Evaluation, Glimpse, evaluate
+from reprogram.training.loss_temperature import LossTemperature
 from reprogram.training.result import FitResult
 from reprogram.training.settings import Schedule, TrainingSettings
 
@@ -38,7 +41,8 @@ def pixel_sizes(program: Program, augment: Augment) -> dict[str, int]:
 def learning_rate_factor(schedule: Schedule, epoch: int, step: int, epochs: int, steps: int) -> float:
     """What the learning rate is multiplied by at a step of an epoch (both from 0).
 
-    `multistep` drops to a tenth at epochs floor(0.5·E) and floor(0.72·E); `cosine` falls to 0 over all steps.
+    `multistep` drops to a tenth at epochs floor(0.5·E) and floor(0.72·E); `cosine` falls to 0 over all steps; `onecycle`
+    rises in equal steps to 1 over a fifth of all steps, and falls from there.
 
     >>> [learning_rate_factor("multistep", epoch, 0, 200, 10) for epoch in (99, 100, 143, 144)]
     [1.0, 0.1, 0.1, 0.01]
@@ -46,9 +50,13 @@ def learning_rate_factor(schedule: Schedule, epoch: int, step: int, epochs: int,
     if schedule == "multistep":
         passed = sum(0 < milestone <= epoch for milestone in (epochs // 2, 18 * epochs // 25))
         return (1.0, 0.1, 0.01)[passed]
-    if schedule == "cosine":
-        return (1 + math.cos(math.pi * (epoch * steps + step) / (epochs * steps))) / 2
-    return 1.0
+    done, total = epoch * steps + step, epochs * steps
+    if schedule == "onecycle":
+        warm = max(1, total // 5)
+        if done < warm:
+            return (done + 1) / warm
+        done, total = done - warm + 1, total - warm + 1
+    return 1.0 if schedule == "constant" else (1 + math.cos(math.pi * done / total)) / 2
 
 
 def _as_slice(indices: Tensor) -> Tensor | slice:
@@ -91,6 +99,9 @@ class FitState:
             self.optimizers["mapping"] = torch.optim.Adam(learned, lr=settings.mapping_lr)
         self.base_rates = {"program": settings.lr, "mapping": settings.mapping_lr}
         self.scaler = torch.amp.GradScaler(self.model.device.type, enabled=settings.precision == "fp16")
+        self.temperature = LossTemperature(settings.loss_temperature)
+        averaged = dict(self.model.named_parameters()) if settings.average and self.model.trainable else None
+        self.average = None if averaged is None else Average(averaged, settings.average * self.steps)
 
     def batches(
         self, train: Split, order: Tensor, progress: Progress, what: str, draw: torch.Generator | None = None
@@ -164,7 +175,26 @@ class FitState:
 
     def align(self) -> None:
         """Let all processes have the same θ and ω, to the bit."""
-        self.ranks.align([*self.model.parameters(), *self.model.mapping.buffers(recurse=False)])
+        moving = [] if self.average is None else self.average.moving.values()
+        self.ranks.align([*self.model.parameters(), *self.model.mapping.buffers(recurse=False), *moving])
+
+    def loss(self, scores: Tensor, labels: Tensor, share: Share) -> Tensor:
+        """The cross-entropy of target logits (N, k_T), at the temperature of the loss, which all processes see alike."""
+        if self.temperature.looks:
+            own = scores.detach()[: share.count], labels[: share.count]
+            self.temperature.look(*(self.ranks.gather([part], part[:0]) for part in own))
+        return F.cross_entropy(self.temperature(scores), labels)
+
+    def begin_epoch(self) -> None:
+        """From here on, steps are made."""
+        if self.average is not None:
+            self.average.begin()
+
+    def end_epoch(self) -> None:
+        """From here on, the model is looked at."""
+        self.temperature.end_epoch()
+        if self.average is not None:
+            self.average.end()
 
     def step(self, loss: Tensor, share: Share) -> None:
         """Let the program, and a learned mapping, follow the gradient of the loss over the whole batch."""
@@ -176,6 +206,8 @@ class FitState:
         for optimizer in self.optimizers.values():
             self.scaler.step(optimizer)
         self.scaler.update()
+        if self.average is not None:
+            self.average.take()
 
     @property
     def _compares(self) -> bool:
@@ -240,11 +272,14 @@ class FitState:
         tensors |= {f"selected/{key}": tensor for key, tensor in (self.selected or {}).items()}
         for fold, statistics in enumerate(self.gathered):
             tensors |= {f"gathered {fold}/{key}": tensor for key, tensor in statistics.state_dict().items()}
+        if self.average is not None:
+            tensors |= {f"moving/{key}": tensor for key, tensor in self.average.moving.items()}
         header = {
             "origin": origin,
             "records": self.records,
             "selected_epoch": self.selected_epoch,
             "scaler": self.scaler.state_dict(),
+            "loss_temperature": self.temperature.measured,
         }
         write_checkpoint(path, tensors, self.optimizers, header)
 
@@ -272,16 +307,20 @@ class FitState:
             fitting(counted[fold], statistics.state_dict(), what, REMEDY)
         fitting(part(tensors, "model"), state, what, REMEDY)
         self.selected = fitting(chosen, state, what, REMEDY) if chosen or header["selected_epoch"] else None
+        if self.average is not None:
+            like = {key: tensor.detach() for key, tensor in model.named_parameters()}
+            self.average.moving = fitting(part(tensors, "moving"), like, what, REMEDY)
+            self.average.taken = len(header["records"]) * self.steps
         fill_optimizers(tensors, self.optimizers, what)
         model.load_state_dict(part(tensors, "model"))
         self.selected_epoch, self.records = header["selected_epoch"], header["records"]
+        self.temperature.measured = header["loss_temperature"]
         if self.scaler.is_enabled() and header["scaler"]:
             self.scaler.load_state_dict(self.scaler.state_dict() | _scale(header["scaler"], what))
         for fold, statistics in enumerate(self.gathered):
             statistics.load_state_dict(counted[fold])
-        if (
-            self.gathered and mapping.refresh == "never"
-        ):  # the mappings without each fold are made of them, and are not stored
+        # the mappings without each fold are made of them, and are not stored
+        if self.gathered and mapping.refresh in ("never", "after"):
             mapping.estimate(*self.gathered)
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from reprogram.devices import Precision, autocast
 from reprogram.errors import ReprogramError
+from reprogram.images.settings import mirrors
 from reprogram.images.views import numbered_view
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.statistics.base import Statistics
@@ -63,5 +64,5 @@ def check_views(model: Reprogrammed, views: int) -> None:
 
 def view_settings(settings: TrainingSettings) -> dict[str, Any]:
     """What `count_images` is told for these settings."""
-    mirror = settings.augment == "flip"
+    mirror = mirrors(settings.augment)
     return {"views": settings.views, "seed": settings.seed, "mirror": mirror, "precision": settings.precision}
