@@ -64,6 +64,7 @@ ORDER = (
     ("answers",),
     ("audit",),
     ("run",),
+    ("references",),
     ("figures",),
     ("report",),
     ("experiments",),

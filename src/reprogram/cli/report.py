@@ -16,7 +16,7 @@ from reprogram.run.record import read_run
 
 #: Headings in two lines, so that the table fits a terminal.
 _NARROW = {"95 % interval": "95 %\ninterval", "accuracy": "saved\nmodel", "selected": "sel.\non val", "last": "last\nepoch"}
-_NARROW |= {"best": "best\non test", "epochs": "epo-\nchs", "seconds": "sec-\nonds"}
+_NARROW |= {"best": "best\non test", "epochs": "epo-\nchs", "trained": "trained\nnumbers", "seconds": "sec-\nonds"}
 
 
 def report(command: ReportCommand) -> None:
