@@ -60,5 +60,5 @@ def test_neither_program_nor_mapping_may_be_said_in_words():
 
 
 def test_a_setting_of_another_method_is_refused():
-    with pytest.raises(ReprogramError, match="reference 'finetune-full' does not use strength.*probe"):
+    with pytest.raises(ReprogramError, match=r"reference 'finetune-full' does not use strength.*probe"):
         REFERENCES.read("finetune-full", {"strength": 1.0})

@@ -6,7 +6,6 @@ import shutil
 
 import numpy as np
 import pytest
-import timm
 import torch
 from safetensors.torch import load_file
 from sklearn.linear_model import LogisticRegression
@@ -23,9 +22,21 @@ from reprogram.run.config import FitConfig
 from reprogram.run.folder import run_fit, stored_config, stored_reference
 from reprogram.run.record import read_run
 from reprogram.run.verify import verify
+from reprogram.sources.load import import_torchvision
 
 BASE = {"model": "timm:test_resnet", "pretrained": False, "canvas": 32, "batch_size": 16, "epochs": 3}
 SAME = ("predictions.csv", "images.txt", "weights.safetensors", "config.json")
+
+
+def network_of_timm(**options):
+    import_torchvision()
+    import timm
+
+    return timm.create_model("test_resnet", **options)
+
+
+def predictions(folder):
+    return list(csv.DictReader((folder / "predictions.csv").read_text().splitlines()))
 
 
 def configured(data, **more):
@@ -58,7 +69,7 @@ def test_a_folder_has_what_a_run_has(finished, name, shapes):
     }
     assert told["interval_95"] == list(result.test.score.interval)
     assert set(told["files"]) == {"predictions.csv", "weights.safetensors"}
-    rows = list(csv.DictReader((folder / "predictions.csv").open()))
+    rows = predictions(folder)
     assert sum(row["label"] == row["predicted"] for row in rows) / len(rows) == result.test.accuracy
     assert (folder / "checkpoint").exists() == (name != "probe")
     assert not (folder / "artefact").exists()
@@ -66,7 +77,7 @@ def test_a_folder_has_what_a_run_has(finished, name, shapes):
 
 
 def test_what_was_trained_is_counted(finished):
-    source = timm.create_model("test_resnet")
+    source = network_of_timm()
     whole = sum(parameter.numel() for parameter in source.parameters())
     head = source.get_classifier()
     fresh = 3 * head.in_features + 3
@@ -90,12 +101,12 @@ def test_the_weights_give_the_predictions_in_a_model_of_timm(finished, name, sha
     config = stored_config(finished[0] / name)
     data = load_data(str(shapes))
     frozen = configured_frozen(config, data)
-    network = timm.create_model("test_resnet", num_classes=3)
+    network = network_of_timm(num_classes=3)
     network.load_state_dict({**frozen.module.state_dict(), **load_file(finished[0] / name / "weights.safetensors")})
     pixels = (data.test.pixels(32).float() / 255 - frozen.mean) / frozen.std
     with torch.no_grad():
         said = network.eval()(pixels).argmax(1)
-    rows = list(csv.DictReader((finished[0] / name / "predictions.csv").open()))
+    rows = predictions(finished[0] / name)
     same = [data.classes[number] == row["predicted"] for number, row in zip(said.tolist(), rows, strict=True)]
     assert sum(same) >= len(same) - 1  # one may lie on the border, where a folded network rounds otherwise
 
@@ -183,7 +194,7 @@ def test_runs_and_references_do_not_go_on_in_each_others_folders(finished, run, 
         run_reference("finetune-linear", configured(shapes), finished[0] / "probe", resume=True)
     with pytest.raises(ReprogramError, match="holds a run of reprogram fit"):
         run_reference("probe", FitConfig.read({"data": str(shapes)}), run[0], resume=True)
-    with pytest.raises(ReprogramError, match="strength = 3.0 was given, but the run in .* has None"):
+    with pytest.raises(ReprogramError, match=r"strength = 3.0 was given, but the run in .* has None"):
         run_reference("probe", configured(shapes), finished[0] / "probe", resume=True, strength=3.0)
 
 

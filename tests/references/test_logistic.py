@@ -9,11 +9,11 @@ from reprogram.errors import ReprogramError
 from reprogram.references.logistic import STRENGTHS, Tried, best, fit_logistic, path
 
 
-def samples(n=90, width=7, classes=3, seed=0):
+def samples(n=90, width=7, classes=3, seed=0, noise=1.5):
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % classes
     centres = rng.normal(size=(classes, width))
-    features = (centres[labels] + 1.5 * rng.normal(size=(n, width))) * rng.uniform(0.1, 30, width) + 5
+    features = (centres[labels] + noise * rng.normal(size=(n, width))) * rng.uniform(0.1, 30, width) + 5
     return torch.from_numpy(features.astype(np.float32)), torch.from_numpy(labels)
 
 
@@ -62,7 +62,7 @@ def test_the_affine_function_in_single_precision_says_the_same():
 
 
 def test_the_path_ends_when_the_loss_has_risen_and_takes_the_best():
-    features, labels = samples(n=60, width=40, seed=3)
+    features, labels = samples(n=60, width=40, seed=3, noise=4)
     found = path([(features[:40], labels[:40], features[40:], labels[40:])], 3)
     assert [one.strength for one in found] == list(STRENGTHS[: len(found)])
     assert len(found) < len(STRENGTHS)  # 40 features of 40 samples: little strength is too little
@@ -75,7 +75,8 @@ def test_the_path_ends_when_the_loss_has_risen_and_takes_the_best():
 
 def test_folds_are_judged_together():
     features, labels = samples(n=40)
-    parts = [(features[20:], labels[20:], features[:20], labels[:20]), (features[:20], labels[:20], features[20:], labels[20:])]
+    one, other = (features[:20], labels[:20]), (features[20:], labels[20:])
+    parts = [(*one, *other), (*other, *one)]
     both = path(parts, 3, [0.1])[0]
     each = [path([part], 3, [0.1])[0] for part in parts]
     assert both.n == 40

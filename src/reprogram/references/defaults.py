@@ -56,4 +56,6 @@ def resolve_reference(name: str, config: FitConfig, facts: Facts) -> FitConfig:
     """
     own: dict[str, Any] = REFERENCES[name].settings().training(facts.flip_safe)
     given = shared_config(name, config).given
-    return resolve(FitConfig.read({**own, **given, "program": "none", "mapping": "none"}), facts)
+    resolved = resolve(FitConfig.read({**own, **given, "program": "none", "mapping": "none"}), facts)
+    foreign = MAPPINGS.setting_names() | PROGRAMS.setting_names()
+    return FitConfig.read({field: value for field, value in resolved.model_dump().items() if field not in foreign})

@@ -10,8 +10,6 @@ from reprogram.devices import choose_device
 from reprogram.errors import ReprogramError
 from reprogram.files import claimed_folder, remove_leftovers, write_sealed, write_tensors
 from reprogram.files.seals import tensor_digest
-from reprogram.mappings.registry import MAPPINGS
-from reprogram.programs.registry import PROGRAMS
 from reprogram.progress import Progress
 from reprogram.randomness import derived_seed
 from reprogram.references.defaults import FOREIGN, resolve_reference, shared_config
@@ -87,8 +85,7 @@ class _Book(FolderBook):
 
     @override
     def write_config(self, config: FitConfig) -> None:
-        foreign = {*FOREIGN, *MAPPINGS.setting_names(), *PROGRAMS.setting_names()}
-        decided = {name: value for name, value in config.model_dump().items() if name not in foreign}
+        decided = {name: value for name, value in config.model_dump().items() if name not in FOREIGN}
         own = {REFERENCE: self.reference.name, REFERENCE_SETTINGS: self.settings.model_dump()}
         write_sealed(self.folder / "config.json", {**decided, **own, GIVEN: {**self.given, REFERENCE_SETTINGS: self.own}})
 

@@ -107,7 +107,7 @@ def fit_logistic(
             value = value + loss.detach()
         return value
 
-    solver.step(closure)  # type: ignore[no-untyped-call]
+    solver.step(closure)
     whole = torch.zeros(width, classes, dtype=torch.float64, device=features.device)
     offset = (bias.detach().min() - _UNSEEN).repeat(classes)
     whole[:, seen], offset[seen] = weight.detach(), bias.detach()

@@ -104,7 +104,7 @@ class ReferenceModel(Reprogrammed):
 
         That of a new last layer, `weight` (k_T, d) and `bias` (k_T,); of a network that was trained, of all layers.
         """
-        weight, bias = self.mapping.affine.folded()
+        weight, bias = (part.detach() for part in self.mapping.affine.folded())
         own = {f"{self.layer}.weight": weight.T.contiguous(), f"{self.layer}.bias": bias}
         if not self.whole:
             return own
