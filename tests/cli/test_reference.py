@@ -1,4 +1,4 @@
-"""`reprogram reference`: as `fit`, with a method in place of program and mapping; and what the other verbs make of its folder."""
+"""`reprogram reference`: a method in place of program and mapping; and what the other verbs make of its folder."""
 
 import json
 import shutil
