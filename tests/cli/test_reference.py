@@ -88,7 +88,8 @@ def test_mistakes_are_one_sentence(arguments, words, done, run, shapes, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_a_reference_is_a_row_among_runs(done, run, tmp_path):
+def test_a_reference_is_a_row_among_runs(done, run, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     text = here("report", run[0], done[0], "--text").stdout
     rows = [line for line in text.splitlines() if done[0].name in line or run[0].name in line]
     told = [sealed.content(folder / "result.json") for folder in (run[0], done[0])]
@@ -111,7 +112,7 @@ def test_a_figure_of_what_it_has(done, tmp_path):
 
 def test_the_page_of_one(done):
     page = (done[0] / "report.html").read_text()
-    head, _, data = page.partition('id="data">')
+    head, _, data = page.partition('<script id="data" type="application/json">')
     payload = json.loads(data.partition("</script>")[0])["runs"][0]
     assert payload["weights"] is payload["joint"] is payload["matrix"] is None
     assert payload["kind"] == "reference"
