@@ -91,7 +91,7 @@ def test_mistakes_are_one_sentence(arguments, words, done, run, shapes, tmp_path
 def test_a_reference_is_a_row_among_runs(done, run, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     text = here("report", run[0], done[0], "--text").stdout
-    rows = [line for line in text.splitlines() if done[0].name in line or run[0].name in line]
+    rows = [line for line in text.splitlines() if line.startswith((f" {run[0].name} ", f" {done[0].name} "))]
     told = [sealed.content(folder / "result.json") for folder in (run[0], done[0])]
     assert "finetune-linear" in rows[1]
     for row, one in zip(rows, told, strict=True):
