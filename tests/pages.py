@@ -45,9 +45,10 @@ class Reader:
         words = [TINY_CLIP if word == CLIP else word for word in shlex.split(command)]
         assert words[0] == "reprogram"
         clip, foreign = TINY_CLIP in words, "--model" in words
-        if words[1] == "fit" and "--program" not in words and "--epochs" not in words:
+        if words[1] in ("fit", "reference") and not {"--program", "--epochs"} & set(words):
             words += ["--epochs", "1"]
-        if words[1] in ("fit", "logits") and not {"--canvas", "--resume", "--config"} & set(words) and not clip | foreign:
+        sized = words[1] in ("fit", "logits", "reference") and not {"--canvas", "--resume", "--config"} & set(words)
+        if sized and not clip | foreign:
             words += ["--canvas", "48"]
         assert main(words[1:]) == 0, f"{command}: {self.capsys.readouterr().err}"
         return self.capsys.readouterr().out

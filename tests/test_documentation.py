@@ -22,6 +22,7 @@ NAMESPACES = (
     ".answers",
     ".audit",
     ".run",
+    ".references",
     ".predict",
     ".export",
     ".experiments",

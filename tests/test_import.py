@@ -66,6 +66,7 @@ ORDER = (
     ("answers",),
     ("audit",),
     ("run",),
+    ("references",),
     ("figures",),
     ("report",),
     ("experiments",),

@@ -109,6 +109,10 @@ class Reprogrammed(nn.Module):
         """Whether there is anything for a gradient to change."""
         return any(parameter.numel() for parameter in self.parameters())
 
+    def trained(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """What gradients change: by the optimiser of the settings (θ), and by the learned mappings' own."""
+        return list(self.program.parameters()), list(self.mapping.parameters())
+
     @torch.no_grad()
     def check_canvas(self) -> None:
         """Send one blank canvas through the frozen model, to learn now and not in an epoch that it is refused."""

@@ -1,6 +1,7 @@
 """The base of all settings: immutable, checked, and a mistake in them is one sentence."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Self
 
@@ -36,6 +37,16 @@ _spelling: ContextVar[Spell] = ContextVar("spelling", default=spelled)
 def spelling() -> Spell:
     """How settings are spelled for whoever gave those that are being read."""
     return _spelling.get()
+
+
+@contextmanager
+def spelled_by(spell: Spell) -> Iterator[None]:
+    """While it is entered, messages about settings spell them so."""
+    before = _spelling.set(spell)
+    try:
+        yield
+    finally:
+        _spelling.reset(before)
 
 
 def first_problem(error: pydantic.ValidationError, known: Iterable[str], spell: Spell = spelled) -> ReprogramError:
@@ -107,10 +118,8 @@ class Settings(pydantic.BaseModel):
             spell: how the error spells a setting with its value; by default as Python does, or as whoever is reading
                 settings that hold these.
         """
-        before = _spelling.set(spell or _spelling.get())
-        try:
-            return cls.model_validate(values)
-        except pydantic.ValidationError as error:
-            raise first_problem(error, cls.model_fields, _spelling.get()) from None
-        finally:
-            _spelling.reset(before)
+        with spelled_by(spell or _spelling.get()):
+            try:
+                return cls.model_validate(values)
+            except pydantic.ValidationError as error:
+                raise first_problem(error, cls.model_fields, _spelling.get()) from None

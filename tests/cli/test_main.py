@@ -15,7 +15,7 @@ from reprogram.cli.table import COMMANDS
 from tiny_onnx import onnx_of_means
 
 #: Positional in all commands that have them.
-WORDS = {"words", "run", "runs", "images", "files", "artefact", "pattern", "name", "path"}
+WORDS = {"words", "run", "runs", "images", "files", "artefact", "pattern", "name", "path", "method"}
 
 
 def plain(text):

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 from reprogram.mappings import bayes
+from reprogram.references import run_reference
 from reprogram.report import write_report
 from reprogram.report.write import report_text
+from reprogram.run.config import FitConfig
 from reprogram.run.record import read_run
 from reprogram.scores import accuracy_interval
 
 from .conftest import HOSTILE
+
+SMALL_REFERENCE = {"model": "timm:test_resnet", "pretrained": False, "canvas": 32, "batch_size": 16, "epochs": 2, "lr": 0.02}
 
 
 class Opened:
@@ -32,14 +36,22 @@ class Opened:
 
 
 @pytest.fixture(scope="module")
-def paths(run, hostile, tmp_path_factory):
+def paths(run, hostile, shapes, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     return {
         "run": write_report(run[0], folder / "run.html"),
         "hostile": write_report(hostile, folder / "hostile.html"),
         "both": write_report([run[0], hostile], folder / "both.html"),
+        "reference": reference(run[0], shapes, folder),
         "unfinished": unfinished(run[0], folder / "unfinished.html"),
     }
+
+
+def reference(run, shapes, folder):
+    """A run beside a reference, which has no mapping."""
+    config = FitConfig.read({**SMALL_REFERENCE, "data": str(shapes)})
+    run_reference("finetune-linear", config, folder / "linear")
+    return write_report([run, folder / "linear"], folder / "reference.html")
 
 
 def unfinished(run, path):
@@ -70,7 +82,7 @@ def opened(browser, paths, request):
         context.close()
 
 
-@pytest.mark.parametrize("name", ["run", "hostile", "both"])
+@pytest.mark.parametrize("name", ["run", "hostile", "both", "reference"])
 def test_nothing_scrolls_sideways_on_a_phone(name, opened):
     page = opened(name, width=390)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
@@ -264,3 +276,16 @@ def test_the_summary_can_be_read_without_a_script(browser, paths):
     assert "Three test accuracies" in text
     assert "What to worry about" in text
     context.close()
+
+
+def test_a_reference_has_all_parts_but_those_of_a_mapping(opened):
+    page = opened("reference")
+    page.select_option("#run-picker", "1")
+    shown = page.evaluate("[...document.querySelectorAll('#run > section')].map(part => part.id)")
+    assert shown == ["classes", "confusion", "sure", "training", "answers", "made"]
+    heads = page.evaluate("[...document.querySelectorAll('#class-table th')].map(cell => cell.textContent.trim())")
+    assert not any("strongest" in head for head in heads)
+    page.click("#class-table tbody tr:nth-child(2) button")
+    assert "of 10 test images right" in page.inner_text("#class-detail")
+    page.select_option("#run-picker", "0")
+    assert page.locator("section#mapping").count() == 1

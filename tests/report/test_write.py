@@ -233,7 +233,7 @@ def test_images_of_one_group_do_not_make_validation_and_test_disagree():
 
 def test_what_was_trained_is_not_said_to_be_computed(run):
     record = read_run(run[0])
-    learned = replace(record, mapping=make_mapping("linear", record.source_labels, record.classes))
+    learned = replace(record, own_mapping=make_mapping("linear", record.source_labels, record.classes))
     assert "weights that are not 0; they were trained by gradients." in summary_of(learned)
     tried = {**record.result, "parameters": {"free": 0, "frozen": 7}}
     assert "Nothing was trained" not in summary_of(replace(record, result=tried))

@@ -22,8 +22,11 @@ from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.files.foreign import expanded, is_file, is_folder
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.settings import PRIORS
-from reprogram.run.config import GIVEN, OWNERS, FitConfig
+from reprogram.references.defaults import shared_config
+from reprogram.references.registry import REFERENCES
+from reprogram.run.config import GIVEN, OWNERS, REFERENCE, REFERENCE_SETTINGS, FitConfig
 from reprogram.run.paths import located
+from reprogram.settings import spelled_by
 from reprogram.sources.registry import SOURCES, check_model_name, find_source
 
 
@@ -46,11 +49,64 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
     """Read the flags of `fit` over a configuration file or the run that is continued."""
     values = dict(given)
     out, file, resume = values.pop("out", None), values.pop("config", None), bool(values.pop("resume", False))
+    before, method, _ = _before(values, out, file, resume)
+    if resume and method is not None:
+        raise ReprogramError(
+            f"{shown(out)} holds the reference {method}; continue it with reprogram reference {method} --resume, or choose "
+            "another --out"
+        )
+    config = _checked_config(values, before, resume)
+    return FitPlan(config, None if out is None else expanded(out, "--out"), resume)
+
+
+@dataclass(frozen=True)
+class ReferencePlan:
+    """What `reprogram reference` shall do.
+
+    Attributes:
+        name: the method.
+        settings: its own, those that were given.
+        fit: the rest, as for `reprogram fit`.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    fit: FitPlan
+
+
+def check_reference(given: dict[str, Any]) -> ReferencePlan:
+    """The same for a reference method: its settings stand apart from those that every run has."""
+    values = dict(given)
+    name = str(values.pop("method"))
+    known = REFERENCES[name].settings.model_fields
+    out, file, resume = values.pop("out", None), values.pop("config", None), bool(values.pop("resume", False))
+    own = {setting: values.pop(setting) for setting in list(values) if setting in REFERENCES.setting_names()}
+    before, method, told = _before(values, out, file, resume)
+    if resume and before and method != name:
+        there = "a run of reprogram fit" if method is None else f"the reference {method}"
+        raise ReprogramError(f"{shown(out)} holds {there}, but {name} was named; choose another --out")
+    if not resume:
+        own = {setting: value for setting, value in told.items() if setting in known} | own
+    checked = REFERENCES.read(name, own, spell)
+    config = _checked_config(values, before, resume)
+    with spelled_by(spell):
+        shared_config(name, config)
+    plan = FitPlan(config, None if out is None else expanded(out, "--out"), resume)
+    return ReferencePlan(name, {setting: getattr(checked, setting) for setting in own}, plan)
+
+
+def _before(
+    values: dict[str, Any], out: str | None, file: str | None, resume: bool
+) -> tuple[dict[str, Any], str | None, dict[str, Any]]:
+    """What the configuration file says, or that of the run that is continued; of a reference, which and its settings.
+
+    `values` learn of the data that were given as a word.
+    """
     if (word := values.pop("images", None)) is not None:
         if "data" in values:
             raise ReprogramError(f"{shown(word)} and --data {values['data']} were both given; give one of them")
         values["data"] = word
-    before: dict[str, Any] = {}
+    before: Any = {}
     if resume:
         if out is None or file is not None:
             raise ReprogramError("--resume continues the run in --out with its own settings; give --out and no --config")
@@ -69,6 +125,16 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
         before = read_json(path, "configuration")
     if not isinstance(before, dict) or not isinstance(before.get(GIVEN, {}), dict):
         raise ReprogramError(f"configuration {file or out!r} holds no table of settings; write a JSON object")
+    method, own, given = before.get(REFERENCE), before.get(REFERENCE_SETTINGS), before.get(GIVEN)
+    plain = {name: value for name, value in before.items() if name not in (REFERENCE, REFERENCE_SETTINGS)}
+    if given is not None:
+        own = given.get(REFERENCE_SETTINGS, own)  # what was decided may be decided otherwise
+        plain[GIVEN] = {name: value for name, value in given.items() if name != REFERENCE_SETTINGS}
+    return plain, None if method is None else str(method), own if isinstance(own, dict) else {}
+
+
+def _checked_config(values: dict[str, Any], before: dict[str, Any], resume: bool) -> FitConfig:
+    """The settings that were given over those of before, checked and with absolute paths."""
     decided = {name: value for name, value in before.items() if name != GIVEN}
     # a run's own file also has what was decided for it; another protocol or model decides anew
     begun = resume and bool(before)
@@ -82,7 +148,7 @@ def check_fit(given: dict[str, Any]) -> FitPlan:
     if begun:  # its paths were located when it was begun, perhaps in another folder
         kept = {name: before[name] for name in before if name not in values and name != "download"}
         config = FitConfig.read({**config.given, **kept})
-    return FitPlan(config, None if out is None else expanded(out, "--out"), resume)
+    return config
 
 
 def _still_meant(before: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,22 @@ class FitCommand(FitConfig):
     config: str | None = Field(None, description="JSON file with settings, such as a run's config.json; flags go before it.")
 
 
+class ReferenceCommand(Settings):
+    """Train what reprogramming is compared with: a linear probe, a new last layer, or a copy of the whole source model."""
+
+    method: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="METHOD")] = Field(
+        description="probe, finetune-linear or finetune-full."
+    )
+    images: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = Field(
+        None, description="The data, as for --data."
+    )
+    out: str | None = Field(None, description="Run folder; by default runs/<data>-<method>, numbered if it exists.")
+    resume: bool = Field(
+        False, description="Continue the run in --out; its settings need not be repeated. More --epochs train it longer."
+    )
+    config: str | None = Field(None, description="JSON file with settings, such as a run's config.json; flags go before it.")
+
+
 class DemoCommand(Settings):
     """Teach an ImageNet network, unchanged, to read handwritten digits: six label mappings side by side."""
 

@@ -9,6 +9,7 @@ from reprogram.cli.checks import FitPlan
 from reprogram.cli.commands import DemoCommand
 from reprogram.cli.outside import files_matter
 from reprogram.cli.report import REPORT, report_at_the_end
+from reprogram.cli.result import show_result
 from reprogram.cli.text import pasted, percent, show_table
 from reprogram.files import claimed_folder
 from reprogram.mappings.registry import MAPPINGS
@@ -17,7 +18,6 @@ from reprogram.ranks import LostRank, Ranks, joined
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import run_fit
 from reprogram.run.paths import default_folder
-from reprogram.training.result import FitResult
 
 DEMO_METHODS = ("rlm", "flm", "ilm", "blm", "blm+", "gaussian")
 
@@ -41,7 +41,8 @@ def fit(plan: FitPlan) -> None:
                         progress.say(f"what was found so far: reprogram predict {pasted(folder)} IMAGE")
                 raise
     if ranks.leads:
-        _show_result(result, folder, progress)
+        show_result(result, folder, progress)
+        progress.say(f"classify an image: reprogram predict {pasted(folder)} IMAGE")
         report_at_the_end([folder], folder / REPORT, progress, [result.model])
 
 
@@ -92,24 +93,3 @@ def demo(command: DemoCommand) -> None:
     progress.say("")
     progress.say(f"look closer:     reprogram evaluate {pasted(folder / 'blm+')}")
     progress.say("your own images: reprogram fit --data FOLDER")
-
-
-def _show_result(result: FitResult, folder: Path, progress: Progress) -> None:
-    epoch = f"epoch {result.selected_epoch}" if result.selected_epoch else "without a program"
-    names = {
-        "last": "last epoch",
-        "selected": f"selected on validation ({epoch})",
-        "best_on_test": "best on test (the published protocol; optimistic)",
-    }
-    progress.say("")
-    progress.say("test accuracy")
-    if not result.selected_epoch:  # what was tried besides was told, and is not what anybody gets
-        progress.say(f"  {epoch:<50} {percent(result.test.accuracy)}")
-    else:
-        for key, value in result.accuracy.items():
-            progress.say(f"  {names[key]:<50} {percent(value)}")
-    low, high = result.test.score.interval
-    progress.say(f"  {'95 % interval of the saved model':<50} {100 * low:.1f} to {100 * high:.1f} %")
-    progress.say("")
-    progress.say(f"run folder {folder}")
-    progress.say(f"classify an image: reprogram predict {pasted(folder)} IMAGE")

@@ -16,7 +16,7 @@ from reprogram.run.record import read_run
 
 #: Headings in two lines, so that the table fits a terminal.
 _NARROW = {"95 % interval": "95 %\ninterval", "accuracy": "saved\nmodel", "selected": "sel.\non val", "last": "last\nepoch"}
-_NARROW |= {"best": "best\non test", "epochs": "epo-\nchs", "seconds": "sec-\nonds"}
+_NARROW |= {"best": "best\non test", "epochs": "epo-\nchs", "trained": "trained\nnumbers", "seconds": "sec-\nonds"}
 
 
 def report(command: ReportCommand) -> None:
@@ -27,10 +27,11 @@ def report(command: ReportCommand) -> None:
         headings, rows, same = comparison([replace(one, settings="") for one in told])
         shared = f"{'all runs: ' if len(rows) > 1 else ''}{same}" if same else "selected on val is what you get"
         show(f"test accuracy in %; {shared}")
-        if all(one.selected in (None, one.accuracy) for one in told):  # the saved model is the selected one: said once
-            place = [text for text, _ in headings].index("selected")
-            headings = headings[:place] + headings[place + 1 :]
-            rows = [row[:place] + row[place + 1 :] for row in rows]
+        dropped = {"selected"} if all(one.selected in (None, one.accuracy) for one in told) else set()  # said once
+        if not any(one.reference for one in told):  # which are there for their cost, too
+            dropped.add("trained")
+        kept = [place for place, (text, _) in enumerate(headings) if text not in dropped]
+        headings, rows = [headings[place] for place in kept], [[row[place] for place in kept] for row in rows]
         narrow = [[cell.replace(" %", "").replace(" to ", "–") for cell in row] for row in rows]
         names = {text: _NARROW.get(text, text) for text, _ in headings}
         show_table(list(names.values()), narrow, numbers=[names[text] for text, numeric in headings if numeric])

@@ -20,6 +20,7 @@ from reprogram.figures.registry import FIGURES, FigureKind, check_count, check_s
 from reprogram.files.foreign import expanded, is_file, is_folder
 from reprogram.files.listings import EXPORTED
 from reprogram.files.tables import form_of
+from reprogram.mappings.places import refuse_reference
 from reprogram.predict.output import refuse_output
 from reprogram.predict.words import LIST, is_pattern
 
@@ -152,6 +153,7 @@ def check_serve(command: ServeCommand) -> ServeCommand:
         raise ReprogramError("no run was given to serve; write reprogram serve RUN [RUN ...], or a folder of runs")
     for run in command.runs:
         check_folder(run)
+        refuse_reference(expanded(run))
     if command.token is not None and not is_file(path := expanded(command.token, "--token")):
         raise ReprogramError(f"--token {shown(command.token)} {no_file(path)}")
     if command.backend == "onnxruntime" and command.allow_upload:

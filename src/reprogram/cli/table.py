@@ -22,6 +22,7 @@ from reprogram.cli.commands import (
     MapPredictCommand,
     ModelsCommand,
     PredictCommand,
+    ReferenceCommand,
     ReportCommand,
     ServeCommand,
     ShowModelCommand,
@@ -32,6 +33,8 @@ from reprogram.cli.compare_command import CompareCommand, axes_of
 from reprogram.cli.reproduce_command import ReproduceCommand
 from reprogram.errors import ReprogramError
 from reprogram.mappings.registry import AUTO, MAPPINGS
+from reprogram.references.defaults import FOREIGN
+from reprogram.references.registry import REFERENCES
 from reprogram.registry import SettingsRegistry
 from reprogram.run.config import OWNERS, FitConfig
 from reprogram.settings import Settings
@@ -74,6 +77,26 @@ def fit_fields() -> dict[str, FieldInfo]:
 def compare_fields() -> dict[str, FieldInfo]:
     """The flags of `fit`, each with one or more values."""
     return axes_of(fit_fields())
+
+
+def reference_fields() -> dict[str, FieldInfo]:
+    """What `fit` takes but programs and mappings, and the settings of the reference methods."""
+    fields = {name: field for name, field in FitConfig.model_fields.items() if name not in FOREIGN}
+    for name, text in _OF_REFERENCES.items():
+        fields[name] = FieldInfo.merge_field_infos(fields[name], description=text, json_schema_extra=RESOLVED)
+    for own in (source_fields(), _fields_of(REFERENCES, "reference", lambda settings: list(settings.model_fields))):
+        _check_free(own, {*fields, *ReferenceCommand.model_fields})
+        fields |= own
+    return fields
+
+
+_OF_REFERENCES = {
+    "lr": "Learning rate: 0.001 for finetune-linear, 0.0001 for finetune-full.",
+    "mapping_lr": "Learning rate of the new layer of finetune-full, by its own Adam (0.001).",
+    "optimizer": "Optimiser of what --lr is the rate of (adam); sgd has momentum 0.9.",
+    "augment": "Training images: as they are (none, for probe and finetune-linear), random crop, or flip (crop and "
+    "mirroring); finetune-full takes crop, or flip where the data are known to allow it.",
+}
 
 
 def map_fields() -> dict[str, FieldInfo]:
@@ -135,6 +158,13 @@ COMMANDS: dict[str, Command] = {
     "demo": Command(DemoCommand, "reprogram.cli.fit:demo"),
     "fit": Command(
         FitCommand, "reprogram.cli.fit:fit", fit_fields, "reprogram.cli.checks:check_fit", open_ended=True, shared=True
+    ),
+    "reference": Command(
+        ReferenceCommand,
+        "reprogram.cli.reference:reference",
+        reference_fields,
+        "reprogram.cli.checks:check_reference",
+        open_ended=True,
     ),
     "compare": Command(
         CompareCommand,

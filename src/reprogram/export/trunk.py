@@ -6,13 +6,11 @@ so that the k_S source logits are never computed. W₀ is the last linear layer 
 CLIP, or nothing where a model ends in something else: then its logits are the features.
 """
 
-import copy
 import hashlib
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from reprogram.errors import ReprogramError
 from reprogram.mappings.base import Mapping
@@ -20,6 +18,7 @@ from reprogram.mappings.top_k import TopKGaussianMapping
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.sources.black_box import BlackBox
 from reprogram.sources.frozen import Frozen, module_fingerprint
+from reprogram.sources.last_layer import ImageEmbedding, last_linear, without_layer
 from reprogram.sources.vision_language import VisionLanguage
 
 
@@ -61,18 +60,6 @@ class _Features(nn.Module):
         return self.module(canvas.to(self.dtype)).float()  # type: ignore[no-any-return]
 
 
-class _Embedding(nn.Module):
-    """A CLIP's image embeddings, of length 1."""
-
-    def __init__(self, frozen: VisionLanguage, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.tower, self.dtype = frozen.module.image_tower, dtype
-
-    def forward(self, canvas: Tensor) -> Tensor:
-        found = self.tower(canvas.to(self.dtype))
-        return F.normalize((found[0] if isinstance(found, tuple) else found).float(), dim=1)
-
-
 def cut(model: Reprogrammed, *, fold: bool = True) -> Trunk:
     """Cut the frozen part of a model, which stays as it is; the pieces are on the CPU.
 
@@ -89,10 +76,10 @@ def cut(model: Reprogrammed, *, fold: bool = True) -> Trunk:
     dtype = next(frozen.module.parameters(), frozen.mean).dtype
     if fold and kind == "affine" and isinstance(frozen, VisionLanguage):
         weight = frozen.scale * frozen.text.double().cpu().T
-        module: nn.Module = _Embedding(frozen, dtype)
+        module: nn.Module = ImageEmbedding(frozen.module.image_tower, dtype)
         key = _key(frozen, module_fingerprint(frozen.module.image_tower), "embeddings")
         return Trunk(module.eval(), weight, weight.new_zeros(weight.shape[1]), key, "into the text embeddings")
-    name = _last_linear(frozen, model.program.canvas) if fold and kind == "affine" else None
+    name = last_linear(frozen, model.program.canvas) if fold and kind == "affine" else None
     if name is None:
         key = _key(frozen, frozen.fingerprint, "source logits")
         return Trunk(_Features(frozen.module, dtype).eval(), None, None, key, "no: the source logits are computed")
@@ -100,7 +87,7 @@ def cut(model: Reprogrammed, *, fold: bool = True) -> Trunk:
     assert isinstance(layer, nn.Linear)
     weight = layer.weight.detach().double().cpu().T
     bias = weight.new_zeros(weight.shape[1]) if layer.bias is None else layer.bias.detach().double().cpu()
-    shell = _without(frozen.module, name)
+    shell = without_layer(frozen.module, name)
     key = _key(frozen, frozen.fingerprint, "features")
     return Trunk(_Features(shell, dtype).eval(), weight, bias, key, f"into the last linear layer, {name}")
 
@@ -144,39 +131,3 @@ def _key(frozen: Frozen, fingerprint: str, part: str) -> str:
     """What identifies a trunk and how its input is normalised."""
     numbers = torch.cat([frozen.mean.flatten(), frozen.std.flatten()]).cpu().numpy().tobytes().hex()
     return hashlib.sha256(f"{fingerprint} {numbers} {part}".encode()).hexdigest()
-
-
-@torch.no_grad()
-def _last_linear(frozen: Frozen, canvas: int) -> str | None:
-    """The name of the linear layer whose output is the model's; None if there is no such layer."""
-    calls: dict[str, list[tuple[Tensor, Tensor]]] = {}
-    hooks = [
-        layer.register_forward_hook(lambda _, given, found, name=name: calls.setdefault(name, []).append((given[0], found)))
-        for name, layer in frozen.module.named_modules()
-        if isinstance(layer, nn.Linear) and name
-    ]
-    try:
-        answer = frozen(torch.zeros(2, 3, canvas, canvas, device=frozen.mean.device))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    for name, seen in calls.items():
-        if len(seen) != 1 or seen[0][0].ndim != 2:
-            continue
-        given, found = seen[0]
-        layer = frozen.module.get_submodule(name)
-        assert isinstance(layer, nn.Linear)
-        same = found is answer or (found.data_ptr() == answer.data_ptr() and found.shape == answer.shape)
-        if same and torch.equal(F.linear(given, layer.weight, layer.bias), answer):
-            return name
-    return None
-
-
-def _without(module: nn.Module, name: str) -> nn.Module:
-    """A copy of a module in which a layer gives what it is given; all others share their weights with the module."""
-    layer = module.get_submodule(name)
-    memo = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
-    shell = copy.deepcopy(module, memo)
-    assert type(shell.get_submodule(name)) is type(layer)
-    shell.set_submodule(name, nn.Identity())
-    return shell

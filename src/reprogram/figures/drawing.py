@@ -148,6 +148,10 @@ _HAS: dict[Need, tuple[Callable[[RunRecord], bool], str]] = {
         "no program was trained in it, or by an older version, which kept no pictures of it",
     ),
     "epochs": (lambda record: len(record.epochs) > 0, "it tells of no epochs; give a run folder of reprogram fit"),
+    "mapping": (
+        lambda record: record.own_mapping is not None,
+        "it is a reference, which has no mapping; give a run of reprogram fit",
+    ),
     "joint": (
         lambda record: record.joint is not None,
         "its mapping was not made of counts; fit one of ilm, flm, blm and blm+",

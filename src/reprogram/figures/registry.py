@@ -6,7 +6,7 @@ from typing import Literal
 
 from reprogram.errors import ReprogramError, unknown
 
-Need = Literal["program", "history", "epochs", "joint", "test", "images"]
+Need = Literal["program", "history", "epochs", "mapping", "joint", "test", "images"]
 #: What a figure can be written as; csv is its data.
 SUFFIXES = (".png", ".svg", ".pdf", ".csv")
 #: How many runs are compared in one figure.
@@ -52,33 +52,40 @@ FIGURES: dict[str, FigureKind] = {
             "labels",
             "the source labels that stand for each class, with their weights and example images",
             "reprogram.figures.top_labels:labels",
+            ("mapping",),
             examples=True,
         ),
-        FigureKind("mapping", "the mapping as a heat map, alike classes together", "reprogram.figures.matrices:mapping"),
+        FigureKind(
+            "mapping",
+            "the mapping as a heat map, alike classes together",
+            "reprogram.figures.matrices:mapping",
+            ("mapping",),
+        ),
         FigureKind(
             "mappings",
             "the first ten source labels and classes of one mapping or several",
             "reprogram.figures.matrices:mappings",
+            ("mapping",),
             several=True,
         ),
         FigureKind(
             "joint",
             "how often the model sees which of its labels in images of which class",
             "reprogram.figures.matrices:joint",
-            ("joint",),
+            ("mapping", "joint"),
         ),
         FigureKind(
             "logits",
             "what the frozen model sees in single images",
             "reprogram.figures.single:logits",
-            ("test", "images"),
+            ("mapping", "test", "images"),
             examples=True,
         ),
         FigureKind(
             "evidence",
             "why single images were classified as they were, right and wrong",
             "reprogram.figures.single:evidence",
-            ("test", "images"),
+            ("mapping", "test", "images"),
             examples=True,
         ),
         FigureKind(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from reprogram.errors import ReprogramError
-from reprogram.files import is_leftover, settle_folder
+from reprogram.files import is_leftover, read_json, settle_folder
 
 FILES = ("artefact.json", "artefact.safetensors", "labels.csv")
 
@@ -25,8 +25,19 @@ def artefact_folder(folder: Path) -> Path:
     settle_folder(folder / "artefact")
     if (folder / "artefact").is_dir():
         return folder / "artefact"
+    refuse_reference(folder)
     if (folder / "checkpoint").is_dir() or (folder / "config.json").is_file():
         raise ReprogramError(
             f"the run in {str(folder)!r} is not finished; continue it with: reprogram fit --resume --out {folder}"
         )
     return folder
+
+
+def refuse_reference(folder: Path) -> None:
+    """Raise where a run folder holds a reference method, which has no mapping that could be used."""
+    content = read_json(folder / "config.json", "run configuration") if (folder / "config.json").is_file() else None
+    if isinstance(content, dict) and isinstance(name := content.get("reference"), str):
+        raise ReprogramError(
+            f"{str(folder)!r} holds the reference {name}, which is there to compare with and has no mapping; look at it "
+            "with reprogram report, or give a run of reprogram fit"
+        )

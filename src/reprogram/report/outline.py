@@ -5,6 +5,7 @@ from typing import Any
 
 from reprogram.answers.mapping import HeldOutScore
 from reprogram.mappings.registry import MAPPINGS
+from reprogram.references.registry import REFERENCES
 from reprogram.report.names import shown
 from reprogram.run.record import RunRecord
 
@@ -22,7 +23,7 @@ class Outline:
         data: what it was trained on; a dash where nobody knows.
         model: the frozen model; a dash where nobody knows.
         program: the program that is kept, "none" without one.
-        mapping: the mapping.
+        mapping: the mapping; of a reference, the method.
         settings: of the mapping, those that matter, in words.
         accuracy: of the saved model on what it had not seen; None where that was not measured.
         interval: the 95 % interval of that.
@@ -32,7 +33,9 @@ class Outline:
         selected: of the epoch that is best on validation.
         best_on_test: the best of all epochs on test.
         epochs: how many were trained.
+        trained: how many numbers were trained by gradients and are kept; None where nobody knows.
         seconds: how long the run took.
+        reference: whether it is a reference method, not a mapping.
     """
 
     name: str
@@ -49,13 +52,15 @@ class Outline:
     selected: float | None = None
     best_on_test: float | None = None
     epochs: int = 0
+    trained: int | None = None
     seconds: float | None = None
+    reference: bool = False
 
 
 def outline(record: RunRecord, name: str | None = None) -> Outline:
     """The numbers of one run or mapping."""
     config, result = record.config, record.result
-    values = record.description["mapping"]
+    values = {"name": record.reference} if record.reference is not None else record.description["mapping"]
     known = {key: values[key] for key in _TOLD if values.get(key) is not None and values[key] != _USUAL.get(key)}
     if "top_k" in known:
         known.pop("top_ratio", None)  # which the number of labels came from
@@ -66,6 +71,7 @@ def outline(record: RunRecord, name: str | None = None) -> Outline:
         "model": "–" if record.source is None else shown(str(record.source.get("name", "–"))),
         "program": program,
         "mapping": str(values["name"]),
+        "reference": record.reference is not None,
         "settings": ", ".join(f"{_WORDS.get(key, key)} {_value(value)}" for key, value in known.items()),
     }
     if result is None:
@@ -91,6 +97,7 @@ def outline(record: RunRecord, name: str | None = None) -> Outline:
         selected=accuracy.get("selected"),
         best_on_test=accuracy.get("best_on_test"),
         epochs=trained,
+        trained=result["parameters"]["free"],
         seconds=result["seconds"],
     )
 
@@ -122,7 +129,9 @@ def held_out(record: RunRecord) -> HeldOutScore | None:
 
 
 def mapping_summary(name: str) -> str:
-    """What a mapping is, in a few words; nothing where nobody has said it."""
+    """What a mapping, or a reference, is in a few words; nothing where nobody has said it."""
+    if name in REFERENCES:
+        return REFERENCES[name].summary
     return MAPPINGS[name].summary if name in MAPPINGS else ""
 
 

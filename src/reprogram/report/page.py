@@ -80,7 +80,8 @@ def summary_html(
     number: int, told: Outline, three: list[Accuracy], parts: list[Passage], found: list[Worry], chance: float | None
 ) -> str:
     """The first thing that is seen of a run: readable without the script."""
-    tags = [("data", told.data), ("model", told.model), ("program", told.program), ("mapping", told.mapping)]
+    kind = "reference" if told.reference else "mapping"
+    tags = [("data", told.data), ("model", told.model), ("program", told.program), (kind, told.mapping)]
     lines = [
         f'<article class="summary" data-run="{number}">',
         f'<div class="head"><h1><bdi>{html.escape(told.name)}</bdi></h1>',
@@ -190,7 +191,7 @@ def table_html(
         f'<section id="runs"><div class="head"><h1>{counted(len(outlines), "run")} side by side</h1></div>'
         f'<p class="lead">{shared}Accuracy is that of the saved model, with its 95\u00a0% interval. Of the three test '
         "accuracies, <b>selected</b> on validation is what you get, <b>last</b> is the final epoch, and <b>best</b> was "
-        "chosen on test, so it is too good.</p>"
+        "chosen on test, so it is too good. <b>trained</b> counts the numbers that gradients have chosen.</p>"
         '<div class="scroll" tabindex="0" role="region" aria-label="Table of runs"><table class="runs">'
         f"<thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
         '<div id="overlay"></div></section>'

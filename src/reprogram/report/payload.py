@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from reprogram.references.defaults import FOREIGN
 from reprogram.report.names import image_name, shown
 from reprogram.report.outline import Outline
 from reprogram.report.packing import by_likeness, packed, picture
@@ -38,9 +39,10 @@ def run_payload(record: RunRecord, told: Outline, examples: Examples) -> dict[st
         "selected": None if record.result is None else record.result["selected_epoch"],
         "validated": told.selected is not None,
         "epochs": _epochs(record),
-        "weights": _weights(record, labels),
-        "joint": _joint(record, labels),
-        "matrix": _matrix(record, labels),
+        # a reference has no mapping: there is nothing to draw then
+        "weights": None if record.reference is not None else _weights(record, labels),
+        "joint": None if record.reference is not None else _joint(record, labels),
+        "matrix": None if record.reference is not None else _matrix(record, labels),
         "pictures": _pictures(record, examples, labels),
         "facts": _facts(record),
     }
@@ -263,7 +265,9 @@ def _facts(record: RunRecord) -> list[list[str]]:
     """How it was made: what of the settings was decided, and on which machine."""
     found: dict[str, Any] = {}
     if record.config is not None:
-        found |= {name: value for name, value in record.config.model_dump().items() if value is not None}
+        foreign = FOREIGN if record.reference is not None else ()
+        settings = record.config.model_dump().items()
+        found |= {name: value for name, value in settings if value is not None and name not in foreign}
         # a report is sent around: where things lie on this machine is nobody's business
         found |= {name: str(found[name]).rstrip("/").rpartition("/")[2] for name in _PATHS if name in found}
     if record.environment is not None:

@@ -62,6 +62,9 @@ def accuracies(record: RunRecord, told: Outline) -> list[Accuracy]:
 
 def passages(record: RunRecord, told: Outline) -> list[Passage]:
     """The whole summary but its numbers and its worries."""
+    if record.reference is not None:
+        told_of = [("What was done", _done_by_reference(record, told)), ("What it cost", _cost(record, told))]
+        return [Passage(heading, tuple(sentences)) for heading, sentences in told_of]
     parts = [
         ("What was done", _done(record, told)),
         ("What it cost", _cost(record, told)),
@@ -84,11 +87,7 @@ def _done(record: RunRecord, told: Outline) -> Iterator[Sentence]:
             yield Sentence(f"It was measured on {shown(held.how, 200)}{again}.")
         return
     yield Sentence(f"The frozen model {quoted(told.model)} answers with new labels; not one of its weights changed.")
-    if record.result is not None:
-        images = record.result["images"]
-        parts = [f"{images[name]:,} {word}" for name, word in (("train", "training"), ("val", "validation")) if images[name]]
-        parts.append(f"{images['test']:,} test")
-        yield Sentence(f"The data are {quoted(told.data)}: {listed(parts)} images.")
+    yield from _data(record, told)
     if record.program is not None and record.program.free_parameters:
         yield Sentence(
             f"A {record.program.name} on the input was trained for {counted(told.epochs, 'epoch')}, and a mapping "
@@ -100,6 +99,28 @@ def _done(record: RunRecord, told: Outline) -> Iterator[Sentence]:
         yield Sentence("The mapping was chosen by leave-one-out on the training images.")
 
 
+def _data(record: RunRecord, told: Outline) -> Iterator[Sentence]:
+    if record.result is not None:
+        images = record.result["images"]
+        parts = [f"{images[name]:,} {word}" for name, word in (("train", "training"), ("val", "validation")) if images[name]]
+        parts.append(f"{images['test']:,} test")
+        yield Sentence(f"The data are {quoted(told.data)}: {listed(parts)} images.")
+
+
+def _done_by_reference(record: RunRecord, told: Outline) -> Iterator[Sentence]:
+    yield Sentence(
+        f"This is a reference to compare reprogramming with, {told.mapping}: {mapping_summary(told.mapping)}. The source "
+        f"model is {quoted(told.model)}; there is neither a program nor a mapping."
+    )
+    yield from _data(record, told)
+    assert record.result is not None
+    chosen = [step for step in record.result["steps"] if step.get("kept") and "told" in step]
+    if chosen:
+        yield Sentence(f"Chosen was {shown(str(chosen[0]['told']), 200)}.")
+    else:
+        yield Sentence(f"It was trained for {counted(told.epochs, 'epoch')}.")
+
+
 def _cost(record: RunRecord, told: Outline) -> Iterator[Sentence]:
     if record.result is None:
         return
@@ -108,9 +129,8 @@ def _cost(record: RunRecord, told: Outline) -> Iterator[Sentence]:
         yield Sentence(f"{took} of computing.", timed=True)
     free, frozen = record.result["parameters"]["free"], record.result["parameters"]["frozen"]
     if free:
-        yield Sentence(
-            f"{free:,} numbers were trained, beside {frozen:,} frozen ones ({percent(free / max(frozen, 1), 2)})."
-        )
+        beside = f", beside {frozen:,} frozen ones ({percent(free / frozen, 2)})" if frozen else ", all that there are"
+        yield Sentence(f"{free:,} numbers were trained{beside}.")
     elif told.epochs:
         yield Sentence(
             f"What was trained by gradients, for {counted(told.epochs, 'epoch')}, was not kept; {frozen:,} numbers of the "
@@ -118,6 +138,8 @@ def _cost(record: RunRecord, told: Outline) -> Iterator[Sentence]:
         )
     else:
         yield Sentence(f"Nothing was trained by gradients; {frozen:,} numbers of the model stay frozen.")
+    if record.reference is not None:
+        return
     weights = int(np.count_nonzero(record.omega))
     how = "they were trained by gradients" if record.mapping.learned else "they were computed, not trained"
     yield Sentence(f"The mapping has {weights:,} weights that are not 0; {how}.")

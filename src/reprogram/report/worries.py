@@ -46,6 +46,8 @@ def worries(record: RunRecord) -> list[Worry]:
 
 def training_counts(record: RunRecord) -> list[int] | None:
     """How many samples of each class the mapping was estimated from; None where that is not stored."""
+    if record.reference is not None:
+        return None
     statistics = record.mapping.statistics
     if statistics is None or record.mapping.weighted:
         answers = record.description.get("answers")
@@ -54,6 +56,8 @@ def training_counts(record: RunRecord) -> list[int] | None:
 
 
 def _of_mapping(record: RunRecord) -> Iterator[Worry]:
+    if record.reference is not None:
+        return
     counts = training_counts(record)
     joint = record.joint
     without = set()

@@ -36,6 +36,7 @@ HEADINGS: tuple[tuple[str, bool], ...] = (
     ("last", True),
     ("best", True),
     ("epochs", True),
+    ("trained", True),
     ("seconds", True),
 )
 
@@ -123,5 +124,6 @@ def _row(told: Outline) -> tuple[str, ...]:
         interval,
         *map(percent, shares),
         str(told.epochs),
+        "–" if told.trained is None else f"{told.trained:,}",
         "–" if told.seconds is None else f"{told.seconds:.0f}",
     )

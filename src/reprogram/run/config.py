@@ -18,6 +18,8 @@ from reprogram.training.settings import RESOLVED, TrainingSettings
 
 #: Under this name a run's config.json keeps what was given; beside it stands everything that was decided.
 GIVEN = "given"
+#: Under these names the config.json of a reference method keeps which it is, and its settings.
+REFERENCE, REFERENCE_SETTINGS = "reference", "reference_settings"
 #: The paper's mapping.
 PUBLISHED = "blm+"
 #: Who owns the settings that a configuration holds beside its own fields.

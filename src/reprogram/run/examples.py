@@ -215,7 +215,9 @@ class _Shown:
     def _asked(
         self, split: Split, places: Sequence[int], notes: list[str], model: Reprogrammed | None, evidence: int
     ) -> dict[int, tuple[tuple[Contribution, ...], tuple[SourceLogit, ...], str]]:
-        """What the model says about images, by their place in the split."""
+        """What the model says about images, by their place in the split; nothing of a reference, which names no labels."""
+        if self.record.kind == "reference":
+            return {}
         try:
             model = model or Reprogrammed.load(self.record.folder)
         except (ReprogramError, OSError) as error:

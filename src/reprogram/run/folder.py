@@ -3,7 +3,7 @@
 import copy
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib import metadata
@@ -40,8 +40,8 @@ from reprogram.programs.base import Program
 from reprogram.progress import Progress
 from reprogram.ranks import ALONE, Ranks, Told
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.run.build import prepare
-from reprogram.run.config import GIVEN, FitConfig
+from reprogram.run.build import Prepared, prepare
+from reprogram.run.config import GIVEN, REFERENCE, REFERENCE_SETTINGS, FitConfig
 from reprogram.run.first import FirstAnswer, StoredAnswer
 from reprogram.run.history import HISTORY, NO_HISTORY, ProgramHistory, read_history, write_history
 from reprogram.run.shared import SharedBook, checkpoint_of
@@ -54,6 +54,11 @@ from reprogram.training.result import Diverged, FitResult
 
 SEEN = "images.txt"
 FIRST = "first.json"
+#: What a reference method has learned, where a run of `reprogram fit` has its artefact.
+WEIGHTS = "weights.safetensors"
+#: Does the work of a run; writes what it learned, and tells what `result.json` has besides.
+Work = Callable[[Prepared], FitResult]
+Keep = Callable[[FitResult], dict[str, Any]]
 _FIRST_AGAIN = "remove it and resume the run, which makes it again"
 _PACKAGES = (
     "reprogram",
@@ -96,7 +101,7 @@ def run_fit(
     folder = folder.expanduser()
     if not ranks.leads:
         return _follow(folder, data, progress, memory, ranks)
-    _continued(config, folder, resume)  # what stands there is ours, or stays untouched
+    continued_run(config, folder, resume)  # what stands there is ours, or stays untouched
     with claimed_folder(folder), locked_run(folder):
         return _fill(config, folder, data, resume, progress, memory, ranks)
 
@@ -129,14 +134,40 @@ def _fill(
     memory: Path | None,
     ranks: Ranks,
 ) -> FitResult:
-    config, given = _continued(config, folder, resume)
+    config, given = continued_run(config, folder, resume)
     remove_leftovers(folder)
     ranks.told(lambda: (config.model_dump(exclude_unset=True), {}))
     prepared = prepare(config, data, progress, memory, ranks)
-    book = FolderBook(folder, given)
+    book = FolderBook(folder, given, ranks.size)
+    shared = SharedBook(book, ranks, folder)
+
+    def keep(result: FitResult) -> dict[str, Any]:
+        result.model.save(folder / "artefact")
+        return {}
+
+    try:
+        result = fill_folder(prepared, book, progress, lambda ready: carry_out(ready, shared, progress), keep)
+    except Diverged as error:
+        if error.result is not None:
+            ranks.settle()  # the others wait until all is written
+        raise
+    ranks.settle()
+    return result
+
+
+def fill_folder(prepared: Prepared, book: "FolderBook", progress: Progress, work: Work, keep: Keep) -> FitResult:
+    """Write all that stands in the folder of a run: settings, machine, images, epochs, predictions, result.
+
+    Args:
+        prepared: what can begin.
+        book: of the folder, which is claimed and locked.
+        progress: where to show progress.
+        work: does what is to be done.
+        keep: writes what was learned, and gives what `result.json` has besides, or has otherwise.
+    """
+    folder, data = book.folder, prepared.data
     book.write_config(prepared.config)
-    write_sealed(folder / "environment.json", environment(prepared.model.device, ranks.size))
-    data = prepared.data
+    write_sealed(folder / "environment.json", environment(prepared.model.device, book.processes))
     seen = [mark for name, split in data.splits.items() if name != "test" for mark in split.fingerprints()]
     write_seen(folder, seen)
     again = data.test.count_among(set(seen))
@@ -150,7 +181,7 @@ def _fill(
 
     stopped: Diverged | None = None
     try:
-        result = carry_out(replace(prepared, data=data), SharedBook(book, ranks, folder), progress)
+        result = work(replace(prepared, data=data))
     except Diverged as error:
         if error.result is None:
             raise
@@ -161,13 +192,11 @@ def _fill(
         progress.say(f"note: {note}")
     book.write_records(result.records)  # a kill may have come between the last checkpoint and its line
     reason = {} if stopped is None else {"stopped": str(stopped)}
-    result.model.save(folder / "artefact")
+    sections = keep(result)
     write_text(folder / "predictions.csv", predictions_csv(result.test))
-    files = {"predictions.csv": sha256(folder / "predictions.csv")}
-    write_sealed(
-        folder / "result.json", {**finite(summary(result, data)), "skipped": list(result.skipped), "files": files, **reason}
-    )
-    ranks.settle()
+    files = {name: sha256(folder / name) for name in ("predictions.csv", WEIGHTS) if (folder / name).exists()}
+    told = {**finite(summary(result, data)), **sections, "skipped": list(result.skipped), "files": files, **reason}
+    write_sealed(folder / "result.json", told)
     if stopped is not None:
         raise stopped
     return result
@@ -178,23 +207,42 @@ def stored_config(folder: Path) -> FitConfig:
     return FitConfig.read({**_stored(folder)[0], "download": False})
 
 
+def stored_reference(folder: Path) -> tuple[str, dict[str, Any]] | None:
+    """Which reference method a run folder holds, with the settings of that; None of a run of `reprogram fit`."""
+    content = _content(folder)
+    return None if content.get(REFERENCE) is None else (content[REFERENCE], content[REFERENCE_SETTINGS])
+
+
 def _stored(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a run folder says about its run: everything decided, and what of it was given."""
-    content = read_sealed(folder / "config.json", "run configuration", _Stored, remedy="make the run again")
-    return {name: value for name, value in content.items() if name != GIVEN}, content[GIVEN]
+    content = _content(folder)
+    apart = (GIVEN, REFERENCE, REFERENCE_SETTINGS)
+    return {name: value for name, value in content.items() if name not in apart}, content[GIVEN]
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    return read_sealed(folder / "config.json", "run configuration", _Stored, remedy="make the run again")
 
 
 class _Stored(BaseModel):
     """What a stored configuration has beside its settings."""
 
     given: dict[str, Any]
+    reference: str | None = None
+    reference_settings: dict[str, Any] = {}
 
 
 class FolderBook(Book):
-    """A run's folder, as its steps see it."""
+    """A run's folder, as its steps see it.
 
-    def __init__(self, folder: Path, given: dict[str, Any]) -> None:
-        self.folder, self.given = folder, given
+    Args:
+        folder: of the run.
+        given: what was said of it.
+        processes: how many carry it out together.
+    """
+
+    def __init__(self, folder: Path, given: dict[str, Any], processes: int = 1) -> None:
+        self.folder, self.given, self.processes = folder, given, processes
         self.checkpoint: Path = checkpoint_of(folder)
 
     @override
@@ -280,8 +328,17 @@ def write_seen(folder: Path, fingerprints: Iterable[str]) -> None:
     write_text(folder / SEEN, sealed_text(fingerprints))
 
 
-def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig, dict[str, Any]]:
-    """What to do in this folder, and what of it was given: a new run, or the one that is there, perhaps for longer."""
+def continued_run(
+    config: FitConfig, folder: Path, resume: bool, reference: str | None = None
+) -> tuple[FitConfig, dict[str, Any]]:
+    """What to do in this folder, and what of it was given: a new run, or the one that is there, perhaps for longer.
+
+    Args:
+        config: what is to be done.
+        folder: the run folder.
+        resume: whether the run in it may be continued.
+        reference: the reference method, where it is one.
+    """
     if not (folder / "config.json").exists():
         if folder.exists() and (not folder.is_dir() or not all(map(is_leftover, folder.iterdir()))):
             raise ReprogramError(f"{str(folder)!r} already exists and is not a run; choose another --out")
@@ -289,6 +346,10 @@ def _continued(config: FitConfig, folder: Path, resume: bool) -> tuple[FitConfig
     refuse_links(folder, ("artefact", "checkpoint"))
     if not resume:
         raise ReprogramError(f"{str(folder)!r} already holds a run; add --resume to continue it, or choose another --out")
+    method = (stored_reference(folder) or (None,))[0]
+    if method != reference:
+        there = "a run of reprogram fit" if method is None else f"the reference {method}"
+        raise ReprogramError(f"{str(folder)!r} holds {there}, so nothing else can go on there; choose another --out")
     stored, given = _stored(folder)
     settle_folder(folder / "artefact")
     if (folder / "artefact").is_dir() and _updates(folder):

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from reprogram.errors import ReprogramError
-from reprogram.files import fitting, parse_sealed, read_bytes, read_sealed, settle_folder, sha256
+from reprogram.files import fitting, parse_sealed, read_bytes, read_sealed, read_tensors, settle_folder, sha256
 from reprogram.files.foreign import expanded
 from reprogram.files.reading import check_schema
 from reprogram.mappings.artefact import FILES, artefact_folder, described_mapping, fill_mapping, read_artefact
@@ -26,13 +26,13 @@ from reprogram.programs.base import Program
 from reprogram.reprogrammed import stored_program
 from reprogram.run.config import FitConfig
 from reprogram.run.first import StoredAnswer
-from reprogram.run.folder import FIRST, stored_config
+from reprogram.run.folder import FIRST, WEIGHTS, stored_config, stored_reference
 from reprogram.run.history import HISTORY, ProgramHistory, read_history
 from reprogram.run.outcomes import Outcomes
 from reprogram.text import csv_text
 from reprogram.training.checkpoint import Record
 
-_AGAIN = "continue the run with reprogram fit --resume, or take the file from a backup"
+_AGAIN = "continue the run with --resume, or take the file from a backup"
 _COLUMNS = ["image", "label", "predicted", "confidence"]
 
 
@@ -42,10 +42,9 @@ class RunRecord:
 
     Attributes:
         folder: where it stands.
-        kind: "run" of a run folder, "mapping" of an artefact alone: of `reprogram map`, of `Mapping.save` or of
-            `Reprogrammed.save`.
-        mapping: ω with its label sets, statistics (J) and certainty. The statistics of a mapping that counts in coordinates
-            of its model are left out (None).
+        kind: "run" of a run folder, "reference" of one of `reprogram reference`, "mapping" of an artefact alone: of
+            `reprogram map`, of `Mapping.save` or of `Reprogrammed.save`.
+        own_mapping: what `mapping` gives; None of a reference, which has none.
         description: what `artefact.json` says; `held_out`, `notes` and `updates` of mappings from files are there.
         program: with its θ, bound to the normalisation of its model; None of a mapping without a model.
         source: how the frozen model was loaded, its fingerprint and normalisation; None of a mapping without a model.
@@ -58,11 +57,12 @@ class RunRecord:
         test: what was said about the test images; None as long as the run is not finished.
         history: the program over the epochs; None where none was trained, or by an older version.
         notes: what is missing or does not fit, in plain words.
+        reference: the reference method; None of what was reprogrammed.
     """
 
     folder: Path
-    kind: Literal["run", "mapping"]
-    mapping: Mapping
+    kind: Literal["run", "reference", "mapping"]
+    own_mapping: Mapping | None
     description: dict[str, Any]
     program: Program | None = None
     source: dict[str, Any] | None = None
@@ -75,6 +75,23 @@ class RunRecord:
     test: Outcomes | None = None
     history: ProgramHistory | None = None
     notes: tuple[str, ...] = ()
+    reference: str | None = None
+
+    @property
+    def mapping(self) -> Mapping:
+        """ω with its label sets, statistics (J) and certainty.
+
+        The statistics of a mapping that counts in coordinates of its model are left out (None).
+
+        Raises:
+            ReprogramError: it is a reference.
+        """
+        if self.own_mapping is None:
+            raise ReprogramError(
+                f"{str(self.folder)!r} holds the reference {self.reference}, which has no mapping; give a run of reprogram "
+                "fit"
+            )
+        return self.own_mapping
 
     @property
     def name(self) -> str:
@@ -84,12 +101,14 @@ class RunRecord:
     @property
     def classes(self) -> tuple[str, ...]:
         """The target classes, as they are now."""
+        if self.own_mapping is None and self.result is not None:
+            return tuple(self.result["per_class"])
         return self.mapping.classes
 
     @property
     def source_labels(self) -> tuple[str, ...]:
-        """The labels of the frozen model."""
-        return tuple(self.mapping.source_labels)
+        """The labels of the frozen model; none of a reference, which does without them."""
+        return () if self.own_mapping is None else tuple(self.mapping.source_labels)
 
     @property
     def omega(self) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -99,7 +118,9 @@ class RunRecord:
 
     @property
     def joint(self) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-        """J, (k_S, k_T) float64, as it was summed; None of mappings that are not made of it."""
+        """J, (k_S, k_T) float64, as it was summed; None of mappings that are not made of it, and of references."""
+        if self.own_mapping is None:
+            return None
         matrix = getattr(self.mapping.statistics, "matrix", None)
         return None if matrix is None else matrix.detach().cpu().double().numpy()
 
@@ -120,6 +141,8 @@ def read_run(path: str | Path) -> RunRecord:
     """
     folder = expanded(path)
     settle_folder(folder)
+    if (folder / "config.json").is_file() and (method := stored_reference(folder)) is not None:
+        return _reference(folder, method[0])
     inner = artefact_folder(folder)
     if not (inner / FILES[0]).exists():
         raise ReprogramError(
@@ -152,6 +175,43 @@ def read_run(path: str | Path) -> RunRecord:
         read_history(folder / HISTORY) if (folder / HISTORY).exists() else None,
         tuple(notes),
     )
+
+
+def _reference(folder: Path, name: str) -> RunRecord:
+    """What a reference has left, which is told as soon as it is finished."""
+    notes: list[str] = []
+    epochs = _epochs(folder)
+    result, test = _result(folder, len(epochs), notes)
+    if result is None or not (folder / WEIGHTS).exists():
+        raise ReprogramError(
+            f"the reference in {str(folder)!r} is not finished; continue it with: reprogram reference {name} --resume --out "
+            f"{folder}"
+        )
+    _, header = read_tensors(folder / WEIGHTS, "weights", remedy=_AGAIN)
+    check_schema(header, f"weights {str(folder / WEIGHTS)!r}", _Weights, _AGAIN)
+    return RunRecord(
+        folder,
+        "reference",
+        None,
+        {},
+        source=header["source"],
+        config=stored_config(folder),
+        environment=_sealed(folder / "environment.json"),
+        epochs=epochs,
+        result=result,
+        test=test,
+        notes=tuple(notes),
+        reference=name,
+    )
+
+
+class _Weights(BaseModel):
+    """What the weights of a reference tell beside their tensors."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+    source: dict[str, Any]
+    layer: str
+    classes: list[str]
 
 
 def _mapping(folder: Path) -> tuple[Mapping, dict[str, Any], dict[str, Tensor]]:

@@ -34,7 +34,8 @@ from reprogram.mappings.artefact import (
     read_artefact,
 )
 from reprogram.mappings.stored_certainty import read_certainty, without_certainty
-from reprogram.run.folder import FIRST, SEEN, read_seen, stored_config
+from reprogram.run.config import REFERENCE
+from reprogram.run.folder import FIRST, SEEN, WEIGHTS, read_seen, stored_config
 from reprogram.run.history import HISTORY, read_history
 from reprogram.text import finite
 from reprogram.training.checkpoint import Record, part, read_checkpoint
@@ -85,7 +86,18 @@ def verify(path: str | Path) -> list[Checked]:
 
 def _continue(folder: Path) -> str:
     """What to do about a part of a run that its checkpoint can make again."""
-    return f"continue the run with reprogram fit --resume --out {shlex.quote(str(folder))}, or take it from a backup"
+    verb = f"reference {name}" if (name := _reference(folder)) is not None else "fit"
+    return f"continue the run with reprogram {verb} --resume --out {shlex.quote(str(folder))}, or take it from a backup"
+
+
+def _reference(folder: Path) -> str | None:
+    """Which reference method a run folder holds, if one; whether its settings are damaged is checked elsewhere."""
+    try:
+        content = read_json(folder / "config.json", "file") if (folder / "config.json").is_file() else None
+    except ReprogramError:
+        return None
+    found = content.get(REFERENCE) if isinstance(content, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _check(path: Path, what: str, look: Callable[..., Any], *given: Any) -> Checked:
@@ -149,19 +161,22 @@ def _of_run(folder: Path) -> Iterator[Checked]:
         yield _check(checkpoint, "checkpoint", read_checkpoint, checkpoint)
     if (folder / "metrics.jsonl").exists():
         yield _check(folder / "metrics.jsonl", "epochs", _metrics, folder / "metrics.jsonl")
-    artefact, result = folder / "artefact", folder / "result.json"
+    result = folder / "result.json"
+    artefact, what = (folder / WEIGHTS, "weights") if _reference(folder) is not None else (folder / "artefact", "artefact")
     if artefact.is_dir():
         yield from _of_artefact(artefact)
+    elif artefact.exists():
+        yield _check(artefact, what, _tensors, artefact)
     elif result.exists():
-        yield Checked(artefact, "artefact", f"{str(artefact)!r} is missing; {_continue(folder)}")
-    if artefact.is_dir() and checkpoint.exists():
+        yield Checked(artefact, what, f"{str(artefact)!r} is missing; {_continue(folder)}")
+    if artefact.exists() and checkpoint.exists():
         yield _check(folder, "parts together", _together, folder, checkpoint)
     if result.exists():
         told = _check(result, "result", _result, folder)
         yield told
         if told.problem is None:
             yield _check(folder / "predictions.csv", "predictions", _predictions, folder)
-    elif artefact.is_dir():
+    elif artefact.exists():
         yield Checked(result, "result", f"{str(result)!r} is missing; {_continue(folder)}")
     if (folder / _PAGE).exists():
         yield _check(folder / _PAGE, "report", _page, folder / _PAGE)
@@ -171,19 +186,25 @@ def _together(folder: Path, checkpoint: Path) -> None:
     """The epochs are those of the checkpoint, and the model is the one that was chosen there, unless it was updated."""
     tensors, header = read_checkpoint(checkpoint)
     text = read_bytes(folder / "metrics.jsonl", "file").decode("utf-8", "surrogateescape")
-    described, held = read_artefact(folder / "artefact")
     epochs = [parse_sealed(f"{line}\n", "line", remedy=_continue(folder)) for line in text.splitlines()]
     chosen = {tensor_digest(part(tensors, "selected"), "null")}
+    if _reference(folder) is not None:
+        artefact, updated = folder / WEIGHTS, False
+        made = {read_tensors(artefact, "weights")[1].get("state")}
+    else:
+        artefact = folder / "artefact"
+        described, held = read_artefact(artefact)
+        updated = bool(described.get("updates"))
+        made = {tensor_digest(without_certainty(held), "null"), described["files"].get(FILES[1])}
     if epochs and epochs[0]["epoch"] == 0:  # of a run that tries a program, which may stay without it
         epochs = epochs[1:]
         chosen.add(str(read_sealed(folder / FIRST, "file", remedy=_continue(folder)).get("digest")))
     settings = stored_config(folder).training().model_dump(mode="json", exclude={"epochs", "calibration"})
-    made = {tensor_digest(without_certainty(held), "null"), described["files"].get(FILES[1])}
     differing = [
         name
         for name, differs in (
             ("metrics.jsonl", epochs != finite(header["records"])),
-            ("artefact", not described.get("updates") and chosen.isdisjoint(made)),
+            (artefact.name, not updated and chosen.isdisjoint(made)),
             ("config.json", settings.items() - header["origin"]["settings"].items()),
         )
         if differs

@@ -84,8 +84,7 @@ class FitState:
 
     def __post_init__(self) -> None:
         settings = self.settings
-        theta = list(self.model.program.parameters())
-        learned = list(self.model.mapping.parameters())
+        theta, learned = self.model.trained()
         self.epochs = settings.epochs if self.model.trainable else 1  # without a program there is nothing to repeat
         self.steps = math.ceil(len(self.labels) / settings.batch_size)
         folds = self.model.mapping.folds if theta else 0

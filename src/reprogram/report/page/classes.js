@@ -24,7 +24,7 @@ function classesPart(run, weights) {
   const headings = [["class", null]];
   if (test) headings.push(["accuracy", "n"], ["95 % interval", "n", "hide-narrow"], ["test", "n"]);
   if (run.training) headings.push(["training", "n", test ? "hide-narrow" : null]);
-  headings.push(["strongest label", null, test ? "hide-narrow" : null]);
+  if (weights) headings.push(["strongest label", null, test ? "hide-narrow" : null]);
   const rows = run.classes.map((text, place) => {
     const cells = [[el("button", { type: "button", class: "link", onclick: () => pick(place) }, name(text)), text]];
     if (test) {
@@ -35,13 +35,15 @@ function classesPart(run, weights) {
         [String(test.n[place]), test.n[place]]);
     }
     if (run.training) cells.push([whole(run.training[place]), run.training[place]]);
-    const top = supporting(weights.top(place));
-    cells.push(top ? label(run.labels[top[0]]) : "–");
+    if (weights) {
+      const top = supporting(weights.top(place));
+      cells.push(top ? label(run.labels[top[0]]) : "–");
+    }
     return cells;
   });
   const list = table(headings, rows, { rowsMade: (row, place) => { row.dataset.place = place; } });
   list.id = "class-table";
-  weights.listeners.push(() => {
+  if (weights) weights.listeners.push(() => {
     for (const row of list.tBodies[0].rows) {
       const top = supporting(weights.top(Number(row.dataset.place)));
       row.cells[row.cells.length - 1].replaceChildren(top ? label(run.labels[top[0]]) : "–");
@@ -96,6 +98,6 @@ function classDetail(run, weights, test, mistakes, place) {
   }
   const pictures = run.pictures.classes[place] || [];
   if (pictures.length) nodes.push(el("div", { class: "thumbs" }, pictures.map((source) => el("img", { src: source, alt: `A training image of ${run.classes[place]}`, width: 64, height: 64 }))));
-  nodes.push(el("h3", { class: "spaced" }, run.weights.signed ? "Source labels of the largest weight, for it and against it" : "Source labels that stand for it"), labelBars(weights, place));
+  if (weights) nodes.push(el("h3", { class: "spaced" }, run.weights.signed ? "Source labels of the largest weight, for it and against it" : "Source labels that stand for it"), labelBars(weights, place));
   return nodes;
 }

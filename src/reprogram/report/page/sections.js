@@ -7,13 +7,13 @@ function part(id, heading, lead, ...content) {
 
 /** Everything below the summary of a run. */
 function runParts(run) {
-  const weights = new Weights(run);
+  const weights = run.weights ? new Weights(run) : null; // a reference has no mapping
   const classes = classesPart(run, weights);
   const found = [
     part("classes", "Classes", `${classes.tested ? "Every class with its accuracy and how far that can be believed" : "Every class, and what it rests on"}. Pick one to see what stands for it.`, classes.part),
     confusionPart(run),
     surePart(run),
-    mappingPart(run, weights),
+    weights ? mappingPart(run, weights) : null,
     programPart(run),
     trainingPart(run),
     answersPart(run),
@@ -135,14 +135,14 @@ function trainingPart(run) {
     { text: "test", values: epochs.test, tone: 0 }, { text: "validation", values: epochs.val, tone: 1, dash: 1 }, { text: "training", values: epochs.train, tone: 2, dash: 2 }] });
   const loss = lineChart({ title: "loss", epochs: own, series: [{ text: "training loss", values: epochs.loss, tone: 0 }], height: 170 });
   const change = lineChart({ title: "change of ω", epochs: own, series: [{ text: "how far the columns of ω moved (0: not at all, 1: wholly)", values: epochs.change, tone: 3 }], height: 170 });
-  return part("training", "Training", `${lead}Epoch 0 is the images unchanged.`,
+  return part("training", "Training", `${lead}${epochs.epoch[0] === 0 ? "Epoch 0 is the images unchanged." : ""}`,
     el("div", { class: "card" }, accuracy), el("div", { class: "two spaced" }, loss ? el("div", { class: "card" }, loss) : null, change ? el("div", { class: "card" }, change) : null));
 }
 
 function answersPart(run) {
   const { right, wrong, notes } = run.pictures;
   const remarks = notes.map((note) => el("p", { class: "note" }, note));
-  if (!right.length && !wrong.length) return remarks.length && run.kind === "run" ? part("answers", "Single answers", null, remarks) : null;
+  if (!right.length && !wrong.length) return remarks.length && run.kind !== "mapping" ? part("answers", "Single answers", null, remarks) : null;
   const classes = run.test.classes || run.classes;
   const gallery = el("div", { class: "gallery" });
   const kinds = { wrong, right };
@@ -163,7 +163,8 @@ function answersPart(run) {
     el("button", { type: "button", "data-kind": "wrong", onclick: () => show("wrong") }, `Wrong, the surest first (${wrong.length})`),
     el("button", { type: "button", "data-kind": "right", onclick: () => show("right") }, `Right (${right.length})`));
   show(wrong.length ? "wrong" : "right");
-  return part("answers", "Single answers", "What the model saw in single test images: source labels by how much they added to the answer (weight × logit).", buttons, gallery, more, remarks);
+  const lead = run.weights ? "What the model saw in single test images: source labels by how much they added to the answer (weight × logit)." : "What the model said of single test images.";
+  return part("answers", "Single answers", lead, buttons, gallery, more, remarks);
 }
 
 function answerCard(run, classes, one) {
