@@ -98,13 +98,27 @@ MISTAKES = {
         ["10 classes", "out of 2"],
     ),
     "unreadable image": (["fit", "--data", "{broken}", *SMALL], ["005.png", "cannot be decoded", "--skip-bad"]),
-    "wrong artefact": (["predict", "{shapes}", "{image}"], ["artefact.json", "does not exist"]),
+    "wrong artefact": (["predict", "{shapes}", "{image}"], ["{shapes}", "neither a run nor a mapping", "reprogram fit"]),
     "no run": (["evaluate", "nowhere"], ["nowhere", "run folder"]),
     "no run to predict with": (["predict", "nowhere", "{image}"], ["nowhere", "run folder"]),
     "wrong classes": (["evaluate", "{run}", "--data", "digits"], ["a class '0'", "disc"]),
     "missing image": (["predict", "{run}", "nowhere.png"], ["nowhere.png", "does not exist"]),
-    "a folder without images": (["predict", "{run}", "{run}/artefact"], ["no image was found", "folders"]),
-    "a pattern without images": (["predict", "{run}", "{run}/*.jpg"], ["no image was found", "patterns"]),
+    "a folder without images": (
+        ["predict", "{run}", "{run}/artefact"],
+        ["no image was found in folder '", "/artefact' (1 .json", "left out)", "folders that hold some"],
+    ),
+    "a pattern without images": (["predict", "{run}", "{run}/*.jpg"], ["found by pattern '", "/*.jpg';", "patterns such"]),
+    "words without images": (
+        ["predict", "{run}", "{run}/artefact", "*.png", "{run}/[ab]", "~/nothing*here", "?"],
+        ["no image was found in folder '", ", by pattern '*.png', by pattern '", "nothing*here' and 1 more (1 .json"],
+    ),
+    "a folder of runs": (["predict", "{runs}", "{image}"], ["is no run but holds runs: birds, boats; give one", "birds'"]),
+    "a folder of folders of runs": (["evaluate", "{runs}/.."], ["is no run but holds runs: ", "deep/birds", "deep/boats"]),
+    "a folder of one run": (["export", "{run}/.."], ["is no run but holds a run: shapes; give that, such as"]),
+    "an export for a run": (["evaluate", "{exported}"], ["is an export", "give the run that it was made from"]),
+    "a report on a folder of runs": (["report", "{runs}"], ["holds runs: birds, boats"]),
+    "a figure of a folder of runs": (["figure", "{runs}"], ["holds runs: birds, boats"]),
+    "logits of a folder of runs": (["logits", "--run", "{runs}", "--out", "x"], ["holds runs: birds, boats"]),
     "no image": (["predict", "{run}"], ["no image was given", "RUN PATH"]),
     "two lists": (["predict", "{run}", "-", "-"], ["given twice", "once"]),
     "null without a list": (["predict", "{run}", "{image}", "--null"], ["--null", "give -"]),
@@ -186,6 +200,12 @@ def places(tmp_path_factory, shapes, run):
     (root / "bad.json").write_text('{"epohcs": 3}')
     (root / "beyond.json").write_text('{"split_seed": 9223372036854775808}')
     (root / "listed").mkdir()
+    (root / "exported").mkdir()
+    (root / "exported" / "export.json").write_text("{}")
+    for number, name in enumerate(("boats", "birds", ".hidden", "photos")):
+        (root / "deep" / name).mkdir(parents=True)
+        if number < 3:
+            (root / "deep" / name / "artefact").symlink_to(run[0] / "artefact")
     (root / "listed" / "config.json").write_text(json.dumps([1, 2]))
     names = ("empty", "no_test", "broken", "empty_test", "foreign", "unfinished", "listed")
     return {name: root / name for name in names} | {
@@ -196,6 +216,8 @@ def places(tmp_path_factory, shapes, run):
         "shapes": shapes,
         "image": next((shapes / "test" / "disc").iterdir()),
         "run": run[0],
+        "runs": root / "deep",
+        "exported": root / "exported",
         "bad_config": root / "bad.json",
         "beyond": root / "beyond.json",
     }
@@ -251,6 +273,9 @@ def test_a_mistake_in_a_real_process(tmp_path):
         ["fit", "--resume", "--out", "nowhere"],
         ["evaluate", "nowhere"],
         ["evaluate", ".", "--data", "nowhere"],
+        ["evaluate", "."],
+        ["report", "."],
+        ["export", "."],
         ["predict", "nowhere", "x.png"],
         ["predict", ".", "nowhere.png"],
         ["predict", ".", ".", "--resume"],
@@ -263,6 +288,13 @@ def test_a_mistake_in_a_real_process(tmp_path):
 )
 def test_what_can_be_known_at_once_is_said_before_torch_is_imported(arguments, tmp_path):
     """Importing torch takes seconds, on a busy machine half a minute."""
+    fine = not arguments or arguments[-1] in ("--version", "--help")
+    assert left_by(arguments, tmp_path) == f"left {0 if fine else 2} []"
+    assert not list(tmp_path.iterdir())
+
+
+def left_by(arguments, folder):
+    """The exit code of a command in a process of its own, and which heavy packages it has imported."""
     code = (
         "import sys\n"
         "from reprogram.cli.main import main\n"
@@ -271,9 +303,13 @@ def test_what_can_be_known_at_once_is_said_before_torch_is_imported(arguments, t
         "heavy = [name for name in ('torch', 'timm', 'torchvision', 'sklearn', 'PIL') if name in sys.modules]\n"
         "print(f'left {code} {heavy}', file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=tmp_path, check=True)
-    fine = not arguments or arguments[-1] in ("--version", "--help")
-    assert done.stderr.splitlines()[-1] == f"left {0 if fine else 2} []", done.stderr
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True).stderr.splitlines()[-1]
+
+
+def test_words_that_mean_no_image_are_told_before_torch_is_imported(run, tmp_path):
+    """Pillow knows which files are images."""
+    assert left_by(["predict", run[0], ".", "*.jpg", "--out", "x.csv"], tmp_path) == "left 2 ['PIL']"
     assert not list(tmp_path.iterdir())
 
 

@@ -20,6 +20,7 @@ from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, shown, unknown
 from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.files.foreign import expanded, is_file, is_folder
+from reprogram.mappings.places import artefact_folder
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.settings import PRIORS
 from reprogram.run.config import GIVEN, OWNERS, FitConfig
@@ -105,6 +106,7 @@ def check_update(command: UpdateCommand) -> UpdateCommand:
     if command.samples is not None and command.remove is None:
         raise ReprogramError(f"--samples {command.samples} goes with --remove; name the classes to remove")
     check_labels(command.labels)
+    check_artefact(command.artefact)
     return command
 
 
@@ -144,6 +146,7 @@ def check_mapping(command: MapPredictCommand) -> MapPredictCommand:
     check_labels(command.labels)
     if command.out is not None:
         check_place(command.out)
+    check_artefact(command.mapping)
     return command
 
 
@@ -153,6 +156,7 @@ def check_logits(given: dict[str, Any]) -> tuple[LogitsCommand, dict[str, Any]]:
     command, options = read(LogitsCommand, own), {name: value for name, value in given.items() if name not in own}
     if command.run is not None:
         check_folder(command.run)
+        check_artefact(command.run)
     else:
         check_model_name(command.model, command.weights)
     if command.data is not None:
@@ -203,6 +207,7 @@ def check_forecast(given: dict[str, Any]) -> ForecastPlan:
         raise ReprogramError(f"{spell(*next(iter(options.items())))} was given, but the samples are shards; leave it out")
     if command.run is not None:
         check_folder(command.run)
+        check_artefact(command.run)
     elif not answers:
         check_model_name(command.model, command.weights)
     if not answers and command.files:
@@ -263,6 +268,7 @@ def check_audit(given: dict[str, Any]) -> tuple[AuditCommand, dict[str, Any], di
         raise ReprogramError("no data were given to audit; write reprogram audit DATA, or --run RUN for the data of a run")
     if command.run is not None:
         check_folder(command.run)
+        check_artefact(command.run)
     else:
         check_model_name(command.model, command.weights)
     if len(command.data) == 1 and not command.shards:
@@ -287,6 +293,11 @@ def check_folder(path: str) -> None:
     """Raise unless this is a folder that may hold an artefact."""
     if not is_folder(expanded(path)):
         raise ReprogramError(f"{shown(path)} is not a folder; give a run folder or an artefact folder")
+
+
+def check_artefact(path: str) -> None:
+    """Raise unless this is an artefact, or a run that holds one. What is written in it is read later."""
+    artefact_folder(expanded(path))
 
 
 def check_place(out: str) -> None:

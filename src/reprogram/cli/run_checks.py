@@ -1,11 +1,14 @@
 """What can be wrong with a command that uses runs, found before torch is imported: paths, and where results go."""
 
 import os
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reprogram.cli.arguments import spell
-from reprogram.cli.checks import check_folder, check_place, exists, no_file
+from reprogram.cli.checks import check_artefact, check_folder, check_place, exists, no_file
 from reprogram.cli.commands import (
     EvaluateCommand,
     ExportCommand,
@@ -21,7 +24,10 @@ from reprogram.files.foreign import expanded, is_file, is_folder
 from reprogram.files.listings import EXPORTED
 from reprogram.files.tables import form_of
 from reprogram.predict.output import refuse_output
-from reprogram.predict.words import LIST, is_pattern
+from reprogram.predict.words import LIST, Meant, is_pattern
+
+if TYPE_CHECKING:  # which imports numpy
+    from reprogram.predict.paths import Overlooked
 
 
 def check_run(command: EvaluateCommand) -> EvaluateCommand:
@@ -42,11 +48,27 @@ def check_run(command: EvaluateCommand) -> EvaluateCommand:
         raise ReprogramError(
             f"--group {shown(command.group)} goes with --data; the run's own data have the groups of the run"
         )
+    check_artefact(command.run)
     return command
 
 
-def check_predict(command: PredictCommand) -> PredictCommand:
-    """The run is there, what was said about the output fits together, and every word means something."""
+@dataclass(frozen=True)
+class PredictPlan:
+    """What `reprogram predict` shall do.
+
+    Attributes:
+        command: what was given.
+        images: that the words mean, one after the other; there is one, unless all are to come from a list.
+        overlooked: told what the words mean besides, on the way.
+    """
+
+    command: PredictCommand
+    images: Iterator[Meant]
+    overlooked: "Overlooked"
+
+
+def check_predict(command: PredictCommand) -> PredictPlan:
+    """The run is there, what was said about the output fits together, and the words mean an image."""
     check_folder(command.run)
     if not command.images:
         raise ReprogramError("no image was given to predict; write reprogram predict RUN PATH [PATH ...]")
@@ -63,7 +85,15 @@ def check_predict(command: PredictCommand) -> PredictCommand:
         if word == LIST or is_file(path) or is_folder(path) or (not exists(path) and is_pattern(word)):
             continue
         raise ReprogramError(f"image {shown(word)} {no_file(path)}")
-    return command
+    check_artefact(command.run)
+    from reprogram.predict.paths import Overlooked, meant_images, some_images
+
+    overlooked = Overlooked()
+    listed = getattr(sys.stdin, "buffer", None)
+    images = meant_images(command.images, listed=listed, null=command.null, overlooked=overlooked)
+    if LIST not in command.images:  # which may be long in coming
+        images = some_images(command.images, images, overlooked)
+    return PredictPlan(command, images, overlooked)
 
 
 @dataclass(frozen=True)
@@ -97,6 +127,7 @@ def check_figure(command: FigureCommand) -> FigurePlan:
             raise ReprogramError(
                 f"no figure was named after {shown(runs[-1])}; write one of {', '.join(FIGURES)} after the folders"
             )
+        check_artefact(runs[0])
         return FigurePlan(command, runs)
     check_count(kind, runs)
     if command.classes and kind.name != "labels":
@@ -107,6 +138,8 @@ def check_figure(command: FigureCommand) -> FigurePlan:
     out = expanded(command.out, "--out")
     if is_folder(out):
         raise ReprogramError(f"--out {shown(command.out)} is a folder; name a file")
+    for run in runs:
+        check_artefact(run)
     return FigurePlan(command, runs, kind, out)
 
 
@@ -124,6 +157,8 @@ def check_report(command: ReportCommand) -> ReportCommand:
         raise ReprogramError(
             f"--out {shown(command.out)} was given, but the report is a page that a browser opens; let the name end in .html"
         )
+    for run in command.runs:
+        check_artefact(run)
     return command
 
 
@@ -187,4 +222,5 @@ def check_export(command: ExportCommand) -> ExportCommand:
         raise ReprogramError(f"--out {shown(str(out))} exists already and is no export; choose another one")
     if exists(out) and not command.replace:
         raise ReprogramError(f"--out {shown(str(out))} holds an export already; choose another one, or add --replace")
+    check_artefact(command.run)
     return command.model_copy(update={"out": str(out)})

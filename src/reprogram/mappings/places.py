@@ -1,11 +1,15 @@
 """Where an artefact is, and what its files are called. Nothing here imports torch."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, short, shown
 from reprogram.files import is_leftover, settle_folder
+from reprogram.files.listings import EXPORTED
 
 FILES = ("artefact.json", "artefact.safetensors", "labels.csv")
+_NAMED = 8  # runs in a folder that stand in a sentence
 
 
 def check_free(folder: Path) -> None:
@@ -29,4 +33,40 @@ def artefact_folder(folder: Path) -> Path:
         raise ReprogramError(
             f"the run in {str(folder)!r} is not finished; continue it with: reprogram fit --resume --out {folder}"
         )
+    if not any((folder / name).exists() for name in FILES[:2]):
+        raise ReprogramError(_nothing_in(folder))
     return folder
+
+
+def _nothing_in(folder: Path) -> str:
+    """What is said of a folder that is no artefact: what it is instead, as far as that can be told."""
+    if (folder / EXPORTED).is_file():
+        return (
+            f"{shown(str(folder))} is an export, which others run (as reprogram serve --backend onnxruntime does); give the "
+            "run that it was made from"
+        )
+    if runs := _runs_inside(folder):
+        more = f" and {len(runs) - _NAMED:,} more" if len(runs) > _NAMED else ""
+        held = f"runs: {', '.join(map(short, runs[:_NAMED]))}{more}" if len(runs) > 1 else f"a run: {short(runs[0])}"
+        which = "one of them" if len(runs) > 1 else "that"
+        return f"{shown(str(folder))} is no run but holds {held}; give {which}, such as {shown(str(folder / runs[0]))}"
+    return f"{shown(str(folder))} is neither a run nor a mapping; give a folder that reprogram fit or reprogram map wrote"
+
+
+def _runs_inside(folder: Path) -> list[str]:
+    """The runs and artefacts in a folder, or else in the folders there, by their paths in it."""
+    inside = _folders(folder)
+    found = [name for name in inside if _holds_artefact(folder / name)]
+    return found or [
+        f"{outer}/{name}" for outer in inside for name in _folders(folder / outer) if _holds_artefact(folder / outer / name)
+    ]
+
+
+def _folders(folder: Path) -> list[str]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+    return []
+
+
+def _holds_artefact(folder: Path) -> bool:
+    return (folder / FILES[0]).is_file() or (folder / "artefact" / FILES[0]).is_file()

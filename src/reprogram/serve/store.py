@@ -120,7 +120,7 @@ class Store:
         with self._lock:
             found = {path.name: path for path in _inside(self.folder, self.tasks.is_task)}
             for name, path in found.items():
-                with suppress(OSError):  # it went away between two looks
+                with suppress(OSError, ReprogramError):  # it went away between two looks
                     self._follow(name, path)
             for name in [name for name, entry in self.tasks.entries.items() if self._inside(entry.folder)]:
                 if name not in found:
