@@ -417,8 +417,8 @@ def section(found, seconds):
         "",
         f"`python benchmarks/serving_garbage.py --seconds {seconds:g}`: {MODEL} at 224 px, {os.cpu_count()} processors, "
         f"torch {torch.__version__},",
-        f"load average {first:.1f} before and {last:.1f} after. Clients and service share the processors. It takes 4 MiB and",
-        "4,000,000 pixels at the most.",
+        f"load average {first:.1f} before and {last:.1f} after. Clients and service share the processors. It takes 4 MiB",
+        "and 4,000,000 pixels at the most.",
         "",
         "| what | found |",
         "|---|---|",
