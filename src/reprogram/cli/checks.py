@@ -1,5 +1,6 @@
 """What can be wrong with a command, found before torch is imported: names, paths and values."""
 
+import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from reprogram.cli.commands import (
 )
 from reprogram.data.group_patterns import GroupPattern
 from reprogram.data.registry import check_data_spec
-from reprogram.errors import ReprogramError, shown, unknown
+from reprogram.errors import ReprogramError, nearest, shown, unknown
 from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.files.foreign import expanded, is_file, is_folder
 from reprogram.mappings.places import artefact_folder
@@ -26,6 +27,8 @@ from reprogram.mappings.settings import PRIORS
 from reprogram.run.config import GIVEN, OWNERS, FitConfig
 from reprogram.run.paths import located
 from reprogram.sources.registry import SOURCES, check_model_name, find_source
+
+_COMPARED = 1000  # names in a folder among which a similar one is looked for
 
 
 @dataclass(frozen=True)
@@ -292,7 +295,9 @@ def check_audit(given: dict[str, Any]) -> tuple[AuditCommand, dict[str, Any], di
 def check_folder(path: str) -> None:
     """Raise unless this is a folder that may hold an artefact."""
     if not is_folder(expanded(path)):
-        raise ReprogramError(f"{shown(path)} is not a folder; give a run folder or an artefact folder")
+        raise ReprogramError(
+            f"{shown(path)} is not a folder; give a run folder or an artefact folder{_beside(expanded(path), folders=True)}"
+        )
 
 
 def check_artefact(path: str) -> None:
@@ -322,4 +327,15 @@ def no_file(path: Path) -> str:
     """What is wrong with a path that is no plain file."""
     if exists(path):
         return "is no plain file; give a file on a disk"
-    return "does not exist; check the path"
+    return f"does not exist; check the path{_beside(path)}"
+
+
+def _beside(path: Path, *, folders: bool = False) -> str:
+    """A clause that proposes what lies there (perhaps only folders) under a similar name, or an empty text."""
+    try:
+        with os.scandir(path.parent) as entries:
+            some = [entry for entry in itertools.islice(entries, _COMPARED) if not folders or entry.is_dir()]
+            names = [entry.name for entry in some if not entry.name.startswith(".")]
+    except (OSError, ValueError):
+        return ""
+    return nearest(path.name, names, alike=0.8)  # names of files have much in common, such as how they end

@@ -23,11 +23,14 @@ from reprogram.figures.registry import FIGURES, FigureKind, check_count, check_s
 from reprogram.files.foreign import expanded, is_file, is_folder
 from reprogram.files.listings import EXPORTED
 from reprogram.files.tables import form_of
+from reprogram.mappings.places import holds_artefact
 from reprogram.predict.output import refuse_output
 from reprogram.predict.words import LIST, Meant, is_pattern
 
 if TYPE_CHECKING:  # which imports numpy
     from reprogram.predict.paths import Overlooked
+
+_FILES = (".onnx", ".onnx_adapter", ".pt2", ".pt", ".zip")  # that an export may be expected to be
 
 
 def check_run(command: EvaluateCommand) -> EvaluateCommand:
@@ -84,7 +87,12 @@ def check_predict(command: PredictCommand) -> PredictPlan:
         path = expanded(word, "image")
         if word == LIST or is_file(path) or is_folder(path) or (not exists(path) and is_pattern(word)):
             continue
+        if "://" in word:
+            raise ReprogramError(
+                f"image {shown(word)} is an address, but nothing is fetched; save it as a file and give that"
+            )
         raise ReprogramError(f"image {shown(word)} {no_file(path)}")
+    _check_order(command)
     check_artefact(command.run)
     from reprogram.predict.paths import Overlooked, meant_images, some_images
 
@@ -94,6 +102,17 @@ def check_predict(command: PredictCommand) -> PredictPlan:
     if LIST not in command.images:  # which may be long in coming
         images = some_images(command.images, images, overlooked)
     return PredictPlan(command, images, overlooked)
+
+
+def _check_order(command: PredictCommand) -> None:
+    """Raise where the run stands among the images."""
+    if holds_artefact(expanded(command.run)):
+        return
+    for word in command.images:
+        if word != LIST and holds_artefact(expanded(word)):
+            raise ReprogramError(
+                f"{shown(command.run)} is no run, but {shown(word)} is one; give the run first, then images"
+            )
 
 
 @dataclass(frozen=True)
@@ -216,6 +235,10 @@ def check_export(command: ExportCommand) -> ExportCommand:
         )
     name = Path(os.path.abspath(expanded(command.run))).name  # noqa: PTH100  # without . and .., which are no names
     out = expanded(command.out or f"exported/{name}", "--out")
+    if not exists(out) and out.suffix.lower() in _FILES:
+        raise ReprogramError(
+            f"--out {shown(str(command.out))} ends like a file, but an export is a folder of several; name a folder"
+        )
     if command.weights is not None and not is_file(path := expanded(command.weights, "--weights")):
         raise ReprogramError(f"--weights {shown(command.weights)} {no_file(path)}")
     if exists(out) and not is_file(out / EXPORTED):

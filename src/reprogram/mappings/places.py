@@ -47,18 +47,18 @@ def _nothing_in(folder: Path) -> str:
         )
     if runs := _runs_inside(folder):
         more = f" and {len(runs) - _NAMED:,} more" if len(runs) > _NAMED else ""
-        held = f"runs: {', '.join(map(short, runs[:_NAMED]))}{more}" if len(runs) > 1 else f"a run: {short(runs[0])}"
-        which = "one of them" if len(runs) > 1 else "that"
-        return f"{shown(str(folder))} is no run but holds {held}; give {which}, such as {shown(str(folder / runs[0]))}"
+        held = f"runs: {', '.join(map(short, runs[:_NAMED]))}{more}" if len(runs) > 1 else f"one: {short(runs[0])}"
+        which = "one of them, such as " if len(runs) > 1 else ""
+        return f"{shown(str(folder))} is no run but holds {held}; give {which}{shown(str(folder / runs[0]))}"
     return f"{shown(str(folder))} is neither a run nor a mapping; give a folder that reprogram fit or reprogram map wrote"
 
 
 def _runs_inside(folder: Path) -> list[str]:
     """The runs and artefacts in a folder, or else in the folders there, by their paths in it."""
     inside = _folders(folder)
-    found = [name for name in inside if _holds_artefact(folder / name)]
+    found = [name for name in inside if holds_artefact(folder / name)]
     return found or [
-        f"{outer}/{name}" for outer in inside for name in _folders(folder / outer) if _holds_artefact(folder / outer / name)
+        f"{outer}/{name}" for outer in inside for name in _folders(folder / outer) if holds_artefact(folder / outer / name)
     ]
 
 
@@ -68,5 +68,6 @@ def _folders(folder: Path) -> list[str]:
     return []
 
 
-def _holds_artefact(folder: Path) -> bool:
+def holds_artefact(folder: Path) -> bool:
+    """Whether a folder is an artefact, or a run with one."""
     return (folder / FILES[0]).is_file() or (folder / "artefact" / FILES[0]).is_file()
