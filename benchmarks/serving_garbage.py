@@ -30,7 +30,7 @@ from pathlib import Path
 from serving import GARBAGE_HEADING, MODEL, ask, make_pictures, make_tasks, packed, private_bytes
 
 GOOD_CLIENTS = 8
-ENDING_CLIENTS = 16
+ENDING_CLIENTS = 8
 TASKS = ("first", "padding-a")
 TORN = (0, b"")
 LIMITS = ("--max-upload", "4", "--max-pixels", "4000000")
@@ -69,8 +69,8 @@ async def answer(reader):
     try:
         head = await reader.readuntil(b"\r\n\r\n")
         lines = head.lower().split(b"\r\n")
-        length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
-        return int(head.split()[1]), await reader.readexactly(length)
+        length = [int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length")]
+        return int(head.split()[1]), await (reader.readexactly(length[0]) if length else reader.read())
     except asyncio.IncompleteReadError as error:
         return TORN if head or error.partial else None
     except ConnectionError:

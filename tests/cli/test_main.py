@@ -107,6 +107,9 @@ MISTAKES = {
     "an address": (["predict", "{run}", "https://example.org/cat.jpg"], ["is an address", "nothing is fetched", "save it"]),
     "no such device": (["predict", "{run}", "{image}", "--device", "gpu"], ["device 'gpu' is not available"]),
     "an export as a file": (["export", "{run}", "--out", "model.onnx"], ["'model.onnx' ends like a file", "name a folder"]),
+    "nothing to serve": (["serve", "{shapes}"], ["holds no run and no artefact", "a folder of runs"]),
+    "exports to serve": (["serve", "{exported}"], ["holds exports and no run", "--backend onnxruntime"]),
+    "a folder of folders to serve": (["serve", "{runs_above}"], ["holds no run itself, but '", "/deep' does; give that"]),
     "an image with a slip": (["predict", "{run}", "{shapes}/tests"], ["tests' does not exist", "; did you mean 'test'?"]),
     "wrong classes": (["evaluate", "{run}", "--data", "digits"], ["a class '0'", "disc"]),
     "missing image": (["predict", "{run}", "nowhere.png"], ["nowhere.png", "does not exist"]),
@@ -120,7 +123,10 @@ MISTAKES = {
         ["no image was found in folder '", ", by pattern '*.png', by pattern '", "nothing*here' and 1 more (1 .json"],
     ),
     "a folder of runs": (["predict", "{runs}", "{image}"], ["is no run but holds runs: birds, boats; give one", "birds'"]),
-    "a folder of folders of runs": (["evaluate", "{runs}/.."], ["is no run but holds runs: ", "deep/birds", "deep/boats"]),
+    "a folder of folders of runs": (
+        ["evaluate", "{runs_above}"],
+        ["is no run but holds runs: deep/birds, deep/boats; give one"],
+    ),
     "a folder of one run": (["export", "{run}/.."], ["is no run but holds one: shapes; give '"]),
     "an export for a run": (["evaluate", "{exported}"], ["is an export", "give the run that it was made from"]),
     "a report on a folder of runs": (["report", "{runs}"], ["holds runs: birds, boats"]),
@@ -210,9 +216,9 @@ def places(tmp_path_factory, shapes, run):
     (root / "exported").mkdir()
     (root / "exported" / "export.json").write_text("{}")
     for number, name in enumerate(("boats", "birds", ".hidden", "photos")):
-        (root / "deep" / name).mkdir(parents=True)
+        (root / "above" / "deep" / name).mkdir(parents=True)
         if number < 3:
-            (root / "deep" / name / "artefact").symlink_to(run[0] / "artefact")
+            (root / "above" / "deep" / name / "artefact").symlink_to(run[0] / "artefact")
     (root / "listed" / "config.json").write_text(json.dumps([1, 2]))
     names = ("empty", "no_test", "broken", "empty_test", "foreign", "unfinished", "listed")
     return {name: root / name for name in names} | {
@@ -223,7 +229,8 @@ def places(tmp_path_factory, shapes, run):
         "shapes": shapes,
         "image": next((shapes / "test" / "disc").iterdir()),
         "run": run[0],
-        "runs": root / "deep",
+        "runs": root / "above" / "deep",
+        "runs_above": root / "above",
         "exported": root / "exported",
         "bad_config": root / "bad.json",
         "beyond": root / "beyond.json",

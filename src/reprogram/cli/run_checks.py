@@ -20,10 +20,10 @@ from reprogram.cli.commands import (
 from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, shown
 from reprogram.figures.registry import FIGURES, FigureKind, check_count, check_suffix, find_figure
-from reprogram.files.foreign import expanded, is_file, is_folder
+from reprogram.files.foreign import expanded, is_file, is_folder, listed
 from reprogram.files.listings import EXPORTED
 from reprogram.files.tables import form_of
-from reprogram.mappings.places import holds_artefact
+from reprogram.mappings.places import holds_artefact, runs_inside
 from reprogram.predict.output import refuse_output
 from reprogram.predict.words import LIST, Meant, is_pattern
 
@@ -218,7 +218,30 @@ def check_serve(command: ServeCommand) -> ServeCommand:
             f"--device {shown(command.device)} was given with --backend onnxruntime, which computes on the CPU; leave it "
             "out, or choose --backend torch"
         )
+    _check_some_task(command)
     return command
+
+
+def _check_some_task(command: ServeCommand) -> None:
+    """Raise where no folder is a task or holds one, and say what it holds instead."""
+    places = [expanded(run) for run in command.runs]
+    inside = [inner for place in places for inner in (place, *_folders(place))]
+    if any(map(holds_artefact, inside)):
+        return
+    exports = any(is_file(inner / EXPORTED) for inner in inside)
+    if exports and command.backend == "onnxruntime":
+        return
+    first = shown(command.runs[0])
+    if exports:
+        raise ReprogramError(f"{first} holds exports and no run; add --backend onnxruntime to serve those, or give runs")
+    if deeper := [place for place in places if runs_inside(place)]:
+        inner = deeper[0] / Path(runs_inside(deeper[0])[0]).parent
+        raise ReprogramError(f"{first} holds no run itself, but {shown(str(inner))} does; give that")
+    raise ReprogramError(f"{first} holds no run and no artefact; give a run, or a folder of runs")
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in listed(folder) if is_folder(path) and not path.name.startswith(".")]
 
 
 def check_export(command: ExportCommand) -> ExportCommand:

@@ -45,7 +45,7 @@ def _nothing_in(folder: Path) -> str:
             f"{shown(str(folder))} is an export, which others run (as reprogram serve --backend onnxruntime does); give the "
             "run that it was made from"
         )
-    if runs := _runs_inside(folder):
+    if runs := runs_inside(folder):
         more = f" and {len(runs) - _NAMED:,} more" if len(runs) > _NAMED else ""
         held = f"runs: {', '.join(map(short, runs[:_NAMED]))}{more}" if len(runs) > 1 else f"one: {short(runs[0])}"
         which = "one of them, such as " if len(runs) > 1 else ""
@@ -53,7 +53,7 @@ def _nothing_in(folder: Path) -> str:
     return f"{shown(str(folder))} is neither a run nor a mapping; give a folder that reprogram fit or reprogram map wrote"
 
 
-def _runs_inside(folder: Path) -> list[str]:
+def runs_inside(folder: Path) -> list[str]:
     """The runs and artefacts in a folder, or else in the folders there, by their paths in it."""
     inside = _folders(folder)
     found = [name for name in inside if holds_artefact(folder / name)]
