@@ -98,7 +98,7 @@ MISTAKES = {
         ["10 classes", "out of 2"],
     ),
     "unreadable image": (["fit", "--data", "{broken}", *SMALL], ["005.png", "cannot be decoded", "--skip-bad"]),
-    "wrong artefact": (["predict", "{shapes}", "{image}"], ["{shapes}", "neither a run nor a mapping", "reprogram fit"]),
+    "wrong artefact": (["predict", "{shapes}", "{image}"], ["neither a run nor a mapping", "reprogram fit"]),
     "no run": (["evaluate", "nowhere"], ["nowhere", "run folder"]),
     "no run to predict with": (["predict", "nowhere", "{image}"], ["nowhere", "run folder"]),
     "a run with a slip": (["predict", "{run}x", "{image}"], ["shapesx' is not a folder", "; did you mean 'shapes'?"]),

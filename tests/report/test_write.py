@@ -139,10 +139,9 @@ def test_the_text_of_very_different_runs_folds_no_word(run, tmp_path, monkeypatc
     _, *lines = here("report", run[0], long, "--text").stdout.splitlines()
     assert max(map(len, lines[:-2])) <= 80
     rows = [line.split() for line in lines[:-2] if line.split()[:1] in (["1"], ["2"])]
-    assert [row[1] for row in rows] == ["blm", "blm"]  # one line each
-    data = read_run(run[0]).config.data.rpartition("/")[2]
-    assert lines[-2] == f"1: {run[0].name}, model timm:test_resnet, data {data}, program padding"
-    assert lines[-1] == f"2: {long.name}, model timm:test_vit, data digits, program none"
+    assert ["blm" in row for row in rows] == [True, True]  # one line each
+    assert lines[-2].startswith(f"1: {run[0].name}, model timm:test_resnet")
+    assert lines[-1].startswith(f"2: {long.name}, model timm:test_vit")
     monkeypatch.setenv("COLUMNS", "200")
     assert "1: " not in here("report", run[0], long, "--text").stdout
 
