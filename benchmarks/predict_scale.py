@@ -5,7 +5,8 @@
 FOLDER holds class folders of images. A run without a program is fitted to them, and copies of them (links, in a folder of
 their own) are classified: undisturbed, and by a command that is killed twice and continued. The rate with decoding is
 compared with that of the model on pixels that are there already, by turns. Then a million paths that lead nowhere go
-through the paths and the table, without a model, and the memory is measured.
+through the paths and the table, without a model, a folder of as many real files (hard links) is gone through, and the
+memory is measured.
 """
 
 import argparse
@@ -42,8 +43,13 @@ def killed_and_resumed(run, copies, folder, whole, first_rows):
 
 
 def rates(run, copies, rounds, images):
-    """Images per second of the model alone, and of all, by turns."""
+    """Images per second of the model alone, and of all, by turns; and for which part of the time the model had nothing.
+
+    In a round the model alone has one half of the images before and the other half after, so that a load that grows or
+    shrinks meanwhile meets both alike.
+    """
     import itertools
+    from concurrent.futures import Future
 
     import torch
 
@@ -59,19 +65,44 @@ def rates(run, copies, rounds, images):
     paths = list(itertools.islice(meant_images([copies]), images))
     with Decoder(0, model.program.image_size, model.program.interpolation) as decoder:
         pixels = torch.from_numpy(decoder.submit([image.path for image in paths]).result().pixels)
-    found = {"model alone": [], "predict": []}
-    for _ in range(rounds):
+
+    def alone(part):
         began = time.perf_counter()
         with torch.no_grad():
-            for batch in pixels.split(wanted.batch_size):
+            for batch in part.split(wanted.batch_size):
                 model.mapping.predict(model.source_logits(batch).float(), evidence=wanted.evidence)
-        found["model alone"].append(len(pixels) / (time.perf_counter() - began))
+        return time.perf_counter() - began
+
+    waited = 0.0
+    result = Future.result
+
+    def timed(future, timeout=None):
+        nonlocal waited
+        began = time.perf_counter()
+        try:
+            return result(future, timeout)
+        finally:
+            waited += time.perf_counter() - began
+
+    alone(pixels[:512])  # whatever is done once
+    found = {"threads": torch.get_num_threads(), "images": len(paths), "load": []}
+    found |= {"model alone": [], "predict": [], "share of waiting": []}
+    half = len(pixels) // 2
+    for _ in range(rounds):
+        found["load"].append(os.getloadavg()[0])
+        seconds = alone(pixels[:half])
         stream = predicted(model, paths, wanted, granted_cpus())
         next(stream)  # processes have started
+        Future.result, waited = timed, 0.0
         began, rows = time.perf_counter(), 0
         for part in stream:
             rows += len(part)
-        found["predict"].append(rows / (time.perf_counter() - began))
+        took = time.perf_counter() - began
+        Future.result = result
+        found["predict"].append(rows / took)
+        found["share of waiting"].append(waited / took)
+        seconds += alone(pixels[half:])
+        found["model alone"].append(len(pixels) / seconds)
     return found
 
 
@@ -117,19 +148,30 @@ def million(folder, count):
     return {"rows": table.rows, "seconds": time.perf_counter() - began, **mib}
 
 
-def million_files(folder, count):
-    """A folder of very many files through the paths."""
+def many_files(folder, sources, count):
+    """One folder of very many image files (hard links to some) through the paths; the first and the last are looked at."""
+    from reprogram.images.decoding import read_pixels
     from reprogram.predict.paths import meant_images
 
-    place = folder / "files"
+    place, held = folder / "files", folder / "held"
     place.mkdir()
+    held.mkdir()
+    for number, source in enumerate(sources):  # on the same file system, and with room for as many links as it allows
+        (held / f"{number}.jpg").write_bytes(source.read_bytes())
     for number in range(count):
-        os.close(os.open(place / f"{number}.jpg", os.O_CREAT | os.O_WRONLY))
+        os.link(held / f"{number % len(sources)}.jpg", place / f"{number:09}.jpg")
     before, began = peak(), time.perf_counter()
-    found = sum(1 for _ in meant_images([str(place)]))
+    found, memory, first, last, ordered = 0, [], None, "", True
+    for image in meant_images([str(place)]):
+        first, ordered, last = first or image.path, ordered and image.path > last, image.path
+        found += 1
+        if found % (count // 10) == 0:
+            memory.append(peak())
     seconds = time.perf_counter() - began
-    after = peak()
-    return {"files": found, "seconds": seconds, "MiB before": before / 1024, "MiB": after / 1024}
+    assert ordered
+    assert all(read_pixels(path, 8).shape == (3, 8, 8) for path in (first, last))
+    mib = {"MiB before": before / 1024, "MiB at a tenth": memory[0] / 1024, "MiB": memory[-1] / 1024}
+    return {"files": found, "seconds": seconds, **mib}
 
 
 def main():
@@ -137,7 +179,7 @@ def main():
     parser.add_argument("folder", type=Path, help="class folders of images")
     parser.add_argument("--images", type=int, default=20_000)
     parser.add_argument("--canvas", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--paths", type=int, default=1_000_000)
     parser.add_argument("--part", choices=["all", "kills", "rates", "million", "files"], default="all")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/predict_scale.json"))
@@ -148,7 +190,7 @@ def main():
         if given.part == "million":  # in a process of its own, which has nothing else in memory
             results["million"] = million(folder, given.paths)
         elif given.part == "files":
-            results["files"] = million_files(folder, given.paths)
+            results["files"] = many_files(folder, sorted(given.folder.rglob("*.jpg"))[:400], given.paths)
         else:
             run, copies, whole = folder / "run", folder / "copies", folder / "whole.csv"
             words = ["--program", "none", "--mapping", "gaussian", "--canvas", given.canvas, "--out", run]
@@ -159,7 +201,7 @@ def main():
                 place.mkdir(parents=True, exist_ok=True)
                 (place / f"{number:06}.jpg").write_bytes(sources[number % len(sources)].read_bytes())
             if given.part in ("all", "rates"):
-                results["rates"] = {"canvas": given.canvas, **rates(run, copies, given.rounds, min(given.images, 2048))}
+                results["rates"] = {"canvas": given.canvas, **rates(run, copies, given.rounds, given.images)}
             if given.part in ("all", "kills"):
                 began = time.perf_counter()
                 subprocess.run(command("predict", run, copies, "--out", whole), check=True, stdout=subprocess.DEVNULL)

@@ -28,6 +28,7 @@ from pathlib import Path
 from statistics import median
 
 MODEL = "bundled:efficientnet_lite0"
+GARBAGE_HEADING = "## Among garbage"  # of the section that serving_garbage.py writes at the end of the same page
 CLIENTS = 32
 CLASSES = [f"class {number}" for number in range(10)]
 PROGRAMS = {
@@ -357,7 +358,9 @@ def main():
         found = measure(options, Path(work))
     text = page(found, options)
     if options.out:
-        Path(options.out).write_text(text)
+        page_file = Path(options.out)
+        _, heading, rest = page_file.read_text().partition(GARBAGE_HEADING) if page_file.exists() else ("", "", "")
+        page_file.write_text(f"{text}\n{heading}{rest}" if heading else text)
     print(text)
 
 

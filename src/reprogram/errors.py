@@ -37,8 +37,8 @@ class EvidenceWarning(UserWarning):
     """A target class has no evidence in the statistics, or a sample is none, so a column of the mapping is a guess."""
 
 
-def nearest(given: str, known: Iterable[str]) -> str:
-    """Return a clause that proposes the known word closest to `given`, or an empty string.
+def nearest(given: str, known: Iterable[str], alike: float = 0.5) -> str:
+    """Return a clause that proposes the known word closest to `given`, or an empty string where none is so much `alike`.
 
     >>> nearest("paddin", ["padding", "watermark"])
     "; did you mean 'padding'?"
@@ -48,7 +48,7 @@ def nearest(given: str, known: Iterable[str]) -> str:
     if len(given) > _COMPARED:  # no misspelling, and comparing takes time that grows with the square of the length
         return ""
     words = [word for word in known if len(word) <= 3 * _COMPARED]
-    matches = difflib.get_close_matches(given, words, n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(given, words, n=1, cutoff=alike)
     return f"; did you mean {matches[0]!r}?" if matches else ""
 
 

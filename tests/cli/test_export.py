@@ -16,7 +16,7 @@ from command import here
         (("folder", "--out", "done"), "add --replace"),
         (("folder", "--weights", "gone.pt"), "does not exist"),
         (("folder", "--images", "0"), "images"),
-        (("folder", "--out", "new"), "artefact"),
+        (("folder", "--out", "new"), "neither a run nor a mapping"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

@@ -98,13 +98,40 @@ MISTAKES = {
         ["10 classes", "out of 2"],
     ),
     "unreadable image": (["fit", "--data", "{broken}", *SMALL], ["005.png", "cannot be decoded", "--skip-bad"]),
-    "wrong artefact": (["predict", "{shapes}", "{image}"], ["artefact.json", "does not exist"]),
+    "wrong artefact": (["predict", "{shapes}", "{image}"], ["neither a run nor a mapping", "reprogram fit"]),
     "no run": (["evaluate", "nowhere"], ["nowhere", "run folder"]),
     "no run to predict with": (["predict", "nowhere", "{image}"], ["nowhere", "run folder"]),
+    "a run with a slip": (["predict", "{run}x", "{image}"], ["shapesx' is not a folder", "; did you mean 'shapes'?"]),
+    "a file of a run": (["predict", "{run}/config.json", "{image}"], ["config.json' is not a folder", "artefact folder\n"]),
+    "images before the run": (["predict", "{shapes}", "{run}"], ["is no run, but '", "is one; give the run first"]),
+    "an address": (["predict", "{run}", "https://example.org/cat.jpg"], ["is an address", "nothing is fetched", "save it"]),
+    "no such device": (["predict", "{run}", "{image}", "--device", "gpu"], ["device 'gpu' is not available"]),
+    "an export as a file": (["export", "{run}", "--out", "model.onnx"], ["'model.onnx' ends like a file", "name a folder"]),
+    "nothing to serve": (["serve", "{shapes}"], ["holds no run and no artefact", "a folder of runs"]),
+    "exports to serve": (["serve", "{exported}"], ["holds exports and no run", "--backend onnxruntime"]),
+    "a folder of folders to serve": (["serve", "{runs_above}"], ["holds no run itself, but '", "/deep' does; give that"]),
+    "an image with a slip": (["predict", "{run}", "{shapes}/tests"], ["tests' does not exist", "; did you mean 'test'?"]),
     "wrong classes": (["evaluate", "{run}", "--data", "digits"], ["a class '0'", "disc"]),
     "missing image": (["predict", "{run}", "nowhere.png"], ["nowhere.png", "does not exist"]),
-    "a folder without images": (["predict", "{run}", "{run}/artefact"], ["no image was found", "folders"]),
-    "a pattern without images": (["predict", "{run}", "{run}/*.jpg"], ["no image was found", "patterns"]),
+    "a folder without images": (
+        ["predict", "{run}", "{run}/artefact"],
+        ["no image was found in folder '", "/artefact' (1 .json", "left out)", "folders that hold some"],
+    ),
+    "a pattern without images": (["predict", "{run}", "{run}/*.jpg"], ["found by pattern '", "/*.jpg';", "patterns such"]),
+    "words without images": (
+        ["predict", "{run}", "{run}/artefact", "*.png", "{run}/[ab]", "~/nothing*here", "?"],
+        ["no image was found in folder '", ", by pattern '*.png', by pattern '", "nothing*here' and 1 more (1 .json"],
+    ),
+    "a folder of runs": (["predict", "{runs}", "{image}"], ["is no run but holds runs: birds, boats; give one", "birds'"]),
+    "a folder of folders of runs": (
+        ["evaluate", "{runs_above}"],
+        ["is no run but holds runs: deep/birds, deep/boats; give one"],
+    ),
+    "a folder of one run": (["export", "{run}/.."], ["is no run but holds one: shapes; give '"]),
+    "an export for a run": (["evaluate", "{exported}"], ["is an export", "give the run that it was made from"]),
+    "a report on a folder of runs": (["report", "{runs}"], ["holds runs: birds, boats"]),
+    "a figure of a folder of runs": (["figure", "{runs}"], ["holds runs: birds, boats"]),
+    "logits of a folder of runs": (["logits", "--run", "{runs}", "--out", "x"], ["holds runs: birds, boats"]),
     "no image": (["predict", "{run}"], ["no image was given", "RUN PATH"]),
     "two lists": (["predict", "{run}", "-", "-"], ["given twice", "once"]),
     "null without a list": (["predict", "{run}", "{image}", "--null"], ["--null", "give -"]),
@@ -186,6 +213,12 @@ def places(tmp_path_factory, shapes, run):
     (root / "bad.json").write_text('{"epohcs": 3}')
     (root / "beyond.json").write_text('{"split_seed": 9223372036854775808}')
     (root / "listed").mkdir()
+    (root / "exported").mkdir()
+    (root / "exported" / "export.json").write_text("{}")
+    for number, name in enumerate(("boats", "birds", ".hidden", "photos")):
+        (root / "above" / "deep" / name).mkdir(parents=True)
+        if number < 3:
+            (root / "above" / "deep" / name / "artefact").symlink_to(run[0] / "artefact")
     (root / "listed" / "config.json").write_text(json.dumps([1, 2]))
     names = ("empty", "no_test", "broken", "empty_test", "foreign", "unfinished", "listed")
     return {name: root / name for name in names} | {
@@ -196,6 +229,9 @@ def places(tmp_path_factory, shapes, run):
         "shapes": shapes,
         "image": next((shapes / "test" / "disc").iterdir()),
         "run": run[0],
+        "runs": root / "above" / "deep",
+        "runs_above": root / "above",
+        "exported": root / "exported",
         "bad_config": root / "bad.json",
         "beyond": root / "beyond.json",
     }
@@ -251,6 +287,9 @@ def test_a_mistake_in_a_real_process(tmp_path):
         ["fit", "--resume", "--out", "nowhere"],
         ["evaluate", "nowhere"],
         ["evaluate", ".", "--data", "nowhere"],
+        ["evaluate", "."],
+        ["report", "."],
+        ["export", "."],
         ["predict", "nowhere", "x.png"],
         ["predict", ".", "nowhere.png"],
         ["predict", ".", ".", "--resume"],
@@ -263,6 +302,13 @@ def test_a_mistake_in_a_real_process(tmp_path):
 )
 def test_what_can_be_known_at_once_is_said_before_torch_is_imported(arguments, tmp_path):
     """Importing torch takes seconds, on a busy machine half a minute."""
+    fine = not arguments or arguments[-1] in ("--version", "--help")
+    assert left_by(arguments, tmp_path) == f"left {0 if fine else 2} []"
+    assert not list(tmp_path.iterdir())
+
+
+def left_by(arguments, folder):
+    """The exit code of a command in a process of its own, and which heavy packages it has imported."""
     code = (
         "import sys\n"
         "from reprogram.cli.main import main\n"
@@ -271,9 +317,13 @@ def test_what_can_be_known_at_once_is_said_before_torch_is_imported(arguments, t
         "heavy = [name for name in ('torch', 'timm', 'torchvision', 'sklearn', 'PIL') if name in sys.modules]\n"
         "print(f'left {code} {heavy}', file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=tmp_path, check=True)
-    fine = not arguments or arguments[-1] in ("--version", "--help")
-    assert done.stderr.splitlines()[-1] == f"left {0 if fine else 2} []", done.stderr
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True).stderr.splitlines()[-1]
+
+
+def test_words_that_mean_no_image_are_told_before_torch_is_imported(run, tmp_path):
+    """Pillow knows which files are images."""
+    assert left_by(["predict", run[0], ".", "*.jpg", "--out", "x.csv"], tmp_path) == "left 2 ['PIL']"
     assert not list(tmp_path.iterdir())
 
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hostile import special_files
 from reprogram import ReprogramError
 from reprogram.data.folders import _images_below
 from reprogram.predict import paths
-from reprogram.predict.paths import Overlooked, meant_images
+from reprogram.predict.paths import Overlooked, meant_images, some_images
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -97,6 +98,25 @@ def test_a_file_is_taken_by_its_name_and_one_that_looks_like_a_pattern_too(tree)
     assert found("b[1].png", "b/notes.txt", Path("nowhere.png")) == ["b[1].png", "b/notes.txt", "nowhere.png"]
     (tree / "b[1].png").unlink()
     assert found("b[1].png") == ["b1.png"]
+
+
+def test_no_image_at_all_is_an_error_that_names_every_word(tree):
+    """And what was found instead; where there is one, all come as they were."""
+    for words, message in (
+        (["e"], "no image was found in folder 'e'; give image files, folders that hold some, or patterns such as '*.jpg'"),
+        (["n*.png"], "no image was found by pattern 'n*.png'; give"),
+        (["-"], "no image was found in the list on standard input; give"),
+        (["e", "b/*.txt"], "no image was found in folder 'e' and by pattern 'b/*.txt' (1 .txt left out); give"),
+        (["e", "-", "n*", "e"], "in folder 'e', in the list on standard input, by pattern 'n*' and in folder 'e'; give"),
+        (["e"] * 6, "in folder 'e', in folder 'e', in folder 'e', in folder 'e' and 2 more; give"),
+    ):
+        (tree / "e").mkdir(exist_ok=True)
+        overlooked = Overlooked()
+        images = meant_images(words, listed=io.BytesIO(b""), overlooked=overlooked)
+        with pytest.raises(ReprogramError, match=re.escape(message)):
+            some_images(words, images, overlooked)
+    words = ["e", "b"]
+    assert [image.path for image in some_images(words, meant_images(words), Overlooked())] == found("b")
 
 
 def test_a_list_is_read_as_it_comes():

@@ -130,6 +130,22 @@ def test_the_text_of_one_run_fits_a_terminal(run, monkeypatch):
     assert not any("sel." in line for line in table)  # it is the saved model
 
 
+def test_the_text_of_very_different_runs_folds_no_word(run, tmp_path, monkeypatch):
+    """What is too wide for the terminal stands under the table, once for each run."""
+    long = tmp_path / "a-run-with-quite-a-long-name"
+    words = ("--model", "timm:test_vit", "--no-pretrained", "--program", "none", "--mapping", "blm", "--no-cache")
+    here("fit", "digits", "--shots", 2, *words, "--out", long)
+    monkeypatch.setenv("COLUMNS", "80")
+    _, *lines = here("report", run[0], long, "--text").stdout.splitlines()
+    assert max(map(len, lines[:-2])) <= 80
+    rows = [line.split() for line in lines[:-2] if line.split()[:1] in (["1"], ["2"])]
+    assert ["blm" in row for row in rows] == [True, True]  # one line each
+    assert lines[-2].startswith(f"1: {run[0].name}, model timm:test_resnet")
+    assert lines[-1].startswith(f"2: {long.name}, model timm:test_vit")
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "1: " not in here("report", run[0], long, "--text").stdout
+
+
 def test_the_picture_in_the_documentation_shows_the_orange_that_it_speaks_of():
     path = Path(__file__).parents[2] / "docs" / "report" / "summary.png"
     red, _, blue = np.moveaxis(np.asarray(Image.open(path).convert("RGB")).astype(int), 2, 0)

@@ -14,6 +14,7 @@ import pytest
 from reprogram.errors import ReprogramError
 from reprogram.serve.launch import Plan, serve
 from reprogram.serve.limits import Limits
+from reprogram.serve.torch_tasks import TorchWay
 from serving import Process, Running, bomb, form, picture
 
 GOOD = picture(4)
@@ -148,6 +149,27 @@ def test_sigterm_answers_what_was_accepted_and_ends_with_0(process):
     assert sum(one.get("images") == 8 and one["status"] == 200 for one in events if one["event"] == "request") == len(
         answered
     )
+
+
+def test_what_cannot_be_answered_before_the_end_is_told_so(made_tasks, monkeypatch):
+    """The end is not waited for without end; who is cut off gets a sentence of ours, and no bare 500."""
+    monkeypatch.setattr("reprogram.serve.launch._GRACE", 0.3)
+    real, began, found = TorchWay.__call__, threading.Event(), []
+
+    def slowly(*given):
+        began.set()
+        time.sleep(3)
+        return real(*given)
+
+    monkeypatch.setattr(TorchWay, "__call__", slowly)
+    with Running(made_tasks / "boats", watch=False, prepare=False) as client:
+        asking = threading.Thread(target=lambda: found.append(client.predict("boats", ("a.png", GOOD))))
+        asking.start()
+        assert began.wait(60)
+    asking.join()
+    ((status, said),) = found
+    assert status == 503
+    assert said["error"].startswith("this service is being ended, and the answer took too long")
 
 
 def test_a_full_queue_is_said_at_once(made_tasks):

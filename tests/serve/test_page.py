@@ -66,6 +66,18 @@ def test_a_dropped_image_gets_its_label_and_two_tasks_are_compared(seen, server)
     assert (seen.errors, seen.outside) == ([], [])
 
 
+def test_a_prediction_set_says_how_sure_it_is(seen, server):
+    content = picture(1)
+    expected = server.predict("birds", ("a", content), coverage=0.8)[1]["predictions"][0]["set"]
+    seen.page.select_option("#task", "birds")
+    seen.page.click("details.options summary")
+    seen.page.select_option("#coverage", "0.8")
+    seen.drop("a.png", content)
+    seen.answered()
+    assert seen.page.inner_text(".set") == f"Prediction set at 80 %: {', '.join(expected) or 'no class fits'}"
+    assert seen.errors == []
+
+
 def test_a_bad_file_gets_a_readable_message(seen):
     seen.drop("notes.txt", b"hello", "text/plain")
     seen.answered()
@@ -80,6 +92,8 @@ def test_a_phone_scrolls_in_one_direction_and_its_camera_works(browser, server):
     phone = Seen(browser, server, viewport=PHONE, has_touch=True, permissions=["camera"])
     assert phone.wider_than_the_screen() <= 0
     phone.page.select_option("#other", "padded")
+    one, other = (phone.page.locator(place).bounding_box() for place in ("#task", "#other"))
+    assert one["x"] == other["x"]  # one above the other: beside each other the names would be cut off
     phone.page.click("#camera")
     phone.page.locator("#shot").wait_for()
     phone.page.locator("#video").evaluate(

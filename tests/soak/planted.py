@@ -59,6 +59,18 @@ def _make(folder: Path) -> None:
     (folder / "inner" / "b.txt").write_text("b")
 
 
+_TRIES: list[Path] = []
+
+
+def _make_at_the_second_try(folder: Path) -> None:
+    (folder / "a.txt").write_text("a")
+    _TRIES.append(folder)
+    if len(_TRIES) == 1:
+        raise RuntimeError("not now")
+    (folder / "inner").mkdir()
+    (folder / "inner" / "b.txt").write_text("b")
+
+
 def _read_folder(folder: Path) -> None:
     damaged = [name for name in ("a.txt", "inner/b.txt") if (folder / name).read_bytes() != name[-5:-4].encode()]
     assert len(damaged) <= 1, "more than one file is damaged at a time"
@@ -78,4 +90,5 @@ TARGETS = [
     BytesTarget("refuses all", _seeds, _refuse, **_LIMITS),
     FileTarget("cannot be prepared", lambda folder: 1 / 0, _refuse),
     FolderTarget("folder", _make, _read_folder, **_LIMITS),
+    FolderTarget("second try", _make_at_the_second_try, _read_folder, **_LIMITS),
 ]

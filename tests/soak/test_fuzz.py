@@ -78,6 +78,12 @@ def test_a_target_that_tests_nothing_is_a_finding(planted):
     assert "cannot be prepared: cannot be prepared: ZeroDivisionError" in planted[0].stdout
 
 
+def test_a_runtime_error_of_a_preparation_is_kept_and_the_second_try_begins_anew(planted):
+    done, table, folder = planted
+    assert table["second try"]["inputs"] == 12, done.stdout
+    assert (folder / "second try-preparation.txt").read_text().endswith("RuntimeError: not now\n")
+
+
 def test_a_folder_is_good_again_after_each_input(planted):
     table = planted[1]["folder"]
     assert table["signals"] >= 1

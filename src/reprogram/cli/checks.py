@@ -1,5 +1,6 @@
 """What can be wrong with a command, found before torch is imported: names, paths and values."""
 
+import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,10 @@ from reprogram.cli.commands import (
 )
 from reprogram.data.group_patterns import GroupPattern
 from reprogram.data.registry import check_data_spec
-from reprogram.errors import ReprogramError, shown, unknown
+from reprogram.errors import ReprogramError, nearest, shown, unknown
 from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.files.foreign import expanded, is_file, is_folder
+from reprogram.mappings.places import artefact_folder
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.settings import PRIORS
 from reprogram.references.defaults import shared_config
@@ -28,6 +30,8 @@ from reprogram.run.config import GIVEN, OWNERS, REFERENCE, REFERENCE_SETTINGS, F
 from reprogram.run.paths import located
 from reprogram.settings import spelled_by
 from reprogram.sources.registry import SOURCES, check_model_name, find_source
+
+_COMPARED = 1000  # names in a folder among which a similar one is looked for
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,7 @@ def check_update(command: UpdateCommand) -> UpdateCommand:
     if command.samples is not None and command.remove is None:
         raise ReprogramError(f"--samples {command.samples} goes with --remove; name the classes to remove")
     check_labels(command.labels)
+    check_artefact(command.artefact)
     return command
 
 
@@ -210,6 +215,7 @@ def check_mapping(command: MapPredictCommand) -> MapPredictCommand:
     check_labels(command.labels)
     if command.out is not None:
         check_place(command.out)
+    check_artefact(command.mapping)
     return command
 
 
@@ -219,6 +225,7 @@ def check_logits(given: dict[str, Any]) -> tuple[LogitsCommand, dict[str, Any]]:
     command, options = read(LogitsCommand, own), {name: value for name, value in given.items() if name not in own}
     if command.run is not None:
         check_folder(command.run)
+        check_artefact(command.run)
     else:
         check_model_name(command.model, command.weights)
     if command.data is not None:
@@ -269,6 +276,7 @@ def check_forecast(given: dict[str, Any]) -> ForecastPlan:
         raise ReprogramError(f"{spell(*next(iter(options.items())))} was given, but the samples are shards; leave it out")
     if command.run is not None:
         check_folder(command.run)
+        check_artefact(command.run)
     elif not answers:
         check_model_name(command.model, command.weights)
     if not answers and command.files:
@@ -329,6 +337,7 @@ def check_audit(given: dict[str, Any]) -> tuple[AuditCommand, dict[str, Any], di
         raise ReprogramError("no data were given to audit; write reprogram audit DATA, or --run RUN for the data of a run")
     if command.run is not None:
         check_folder(command.run)
+        check_artefact(command.run)
     else:
         check_model_name(command.model, command.weights)
     if len(command.data) == 1 and not command.shards:
@@ -352,7 +361,14 @@ def check_audit(given: dict[str, Any]) -> tuple[AuditCommand, dict[str, Any], di
 def check_folder(path: str) -> None:
     """Raise unless this is a folder that may hold an artefact."""
     if not is_folder(expanded(path)):
-        raise ReprogramError(f"{shown(path)} is not a folder; give a run folder or an artefact folder")
+        raise ReprogramError(
+            f"{shown(path)} is not a folder; give a run folder or an artefact folder{_beside(expanded(path), folders=True)}"
+        )
+
+
+def check_artefact(path: str) -> None:
+    """Raise unless this is an artefact, or a run that holds one. What is written in it is read later."""
+    artefact_folder(expanded(path))
 
 
 def check_place(out: str) -> None:
@@ -377,4 +393,15 @@ def no_file(path: Path) -> str:
     """What is wrong with a path that is no plain file."""
     if exists(path):
         return "is no plain file; give a file on a disk"
-    return "does not exist; check the path"
+    return f"does not exist; check the path{_beside(path)}"
+
+
+def _beside(path: Path, *, folders: bool = False) -> str:
+    """A clause that proposes what lies there (perhaps only folders) under a similar name, or an empty text."""
+    try:
+        with os.scandir(path.parent) as entries:
+            some = [entry for entry in itertools.islice(entries, _COMPARED) if not folders or entry.is_dir()]
+            names = [entry.name for entry in some if not entry.name.startswith(".")]
+    except (OSError, ValueError):
+        return ""
+    return nearest(path.name, names, alike=0.8)  # names of files have much in common, such as how they end

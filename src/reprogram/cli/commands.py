@@ -120,7 +120,9 @@ class PredictCommand(Settings):
         "else text.",
     )
     evidence: int = Field(3, ge=0, description="Source labels to name for each image.")
-    top: int = Field(0, ge=0, description="Classes to name with their probabilities, the likeliest first, such as 3.")
+    top: int = Field(
+        0, ge=0, description="Classes to name with their probabilities, the likeliest first; 0 for the label alone."
+    )
     null: bool = Field(False, description="A zero byte ends each path of the list, not a line end (find -print0).")
     workers: int | None = Field(
         None, ge=0, le=1024, description="Processes that decode; by default one per core, for few images none."

@@ -10,6 +10,7 @@ from typing import Any
 from reprogram.answers.parallel import Workers
 from reprogram.cli.commands import PredictCommand
 from reprogram.cli.outside import files_matter, standard_output
+from reprogram.cli.run_checks import PredictPlan
 from reprogram.cli.text import percent, show
 from reprogram.cli.use import asked_of, load_model
 from reprogram.files import sha256
@@ -19,9 +20,9 @@ from reprogram.mappings.artefact import FILES, artefact_folder
 from reprogram.mappings.asked import Asked
 from reprogram.predict.cluster import Model, predicted_by
 from reprogram.predict.output import Output, output
-from reprogram.predict.paths import Overlooked, meant_images
+from reprogram.predict.paths import some_images
 from reprogram.predict.rows import Wanted
-from reprogram.predict.stream import Prepared, predicted, prepared, some_images
+from reprogram.predict.stream import Prepared, predicted, prepared
 from reprogram.predict.words import Meant
 from reprogram.progress import for_stream
 from reprogram.reprogrammed import Reprogrammed
@@ -33,8 +34,9 @@ SOME_FAILED = 3
 _FORMS: dict[str, TableForm] = {"json": "jsonl", "jsonl": "jsonl", "csv": "csv", "parquet": "parquet"}
 
 
-def predict(command: PredictCommand) -> int:
+def predict(plan: PredictPlan) -> int:
     """Classify images; the exit code says whether all could be read."""
+    command = plan.command
     wanted = Wanted.read(
         {
             "evidence": command.evidence,
@@ -43,14 +45,14 @@ def predict(command: PredictCommand) -> int:
             "asked": Asked.read(asked_of(command)),
         }
     )
-    overlooked = Overlooked()
     if command.out is None:
-        return _to_standard_output(command, wanted, overlooked)
+        return _to_standard_output(plan, wanted)
     files_matter()
-    return _to_file(command, wanted, overlooked, expanded(command.out, "--out"))
+    return _to_file(plan, wanted, expanded(command.out, "--out"))
 
 
-def _to_file(command: PredictCommand, wanted: Wanted, overlooked: Overlooked, out: Path) -> int:
+def _to_file(plan: PredictPlan, wanted: Wanted, out: Path) -> int:
+    command = plan.command
     form = form_of(out) if command.format is None else _FORMS[command.format]
     check_form(form)
     progress = for_stream()
@@ -68,32 +70,33 @@ def _to_file(command: PredictCommand, wanted: Wanted, overlooked: Overlooked, ou
             progress.say(f"{command.out} is complete; nothing was done (--replace makes it anew)")
             return 0
         try:
-            _fill(table, command, model, wanted, overlooked)
+            _fill(table, plan, model, wanted)
         except KeyboardInterrupt:
             progress.say("interrupted; the same command with --resume continues")
             raise
     good = table.rows - table.failed
     progress.say(f"{good:,} {'image' if good == 1 else 'images'} classified into {command.out}")
-    for note in overlooked.notes():
+    for note in plan.overlooked.notes():
         progress.say(f"note: {note}")
     if table.failed:
         progress.say(f"{table.failed:,} of {table.rows:,} images could not be read; the column error says why")
     return SOME_FAILED if table.failed else 0
 
 
-def _fill(table: Output, command: PredictCommand, model: Reprogrammed, wanted: Wanted, overlooked: Overlooked) -> None:
-    ready = _prepared(command, model, overlooked)
+def _fill(table: Output, plan: PredictPlan, model: Reprogrammed, wanted: Wanted) -> None:
+    ready = _prepared(plan, model)
     images = table.rest_of(ready.images)
     progress = for_stream()
     if table.rows:
         progress.say(f"{table.rows:,} images are there already")
-    for rows in progress.count(_predicted(command, model, images, wanted, ready), "classifying", table.rows):
+    for rows in progress.count(_predicted(plan.command, model, images, wanted, ready), "classifying", table.rows):
         table.add(rows)
 
 
-def _to_standard_output(command: PredictCommand, wanted: Wanted, overlooked: Overlooked) -> int:
+def _to_standard_output(plan: PredictPlan, wanted: Wanted) -> int:
+    command = plan.command
     model = load_model(command.run, command.device, command.weights)
-    ready, tally = _prepared(command, model, overlooked), _Tally()
+    ready, tally = _prepared(plan, model), _Tally()
     rows = tally.counting(_predicted(command, model, ready.images, wanted, ready))
     if command.format in (None, "text"):
         for row in rows:
@@ -101,7 +104,7 @@ def _to_standard_output(command: PredictCommand, wanted: Wanted, overlooked: Ove
                 show(line)
     else:
         _show_table(rows, command, wanted)
-    lines = [f"note: {note}" for note in overlooked.notes()]
+    lines = [f"note: {note}" for note in plan.overlooked.notes()]
     if tally.failed:
         lines.append(f"{tally.failed:,} of {tally.rows:,} images could not be read")
     for line in lines:
@@ -126,10 +129,8 @@ class _Tally:
             sys.stdout.flush()
 
 
-def _prepared(command: PredictCommand, model: Reprogrammed, overlooked: Overlooked) -> Prepared:
-    listed = getattr(sys.stdin, "buffer", None)
-    found = meant_images(command.images, listed=listed, null=command.null, overlooked=overlooked)
-    return prepared(model, some_images(found))
+def _prepared(plan: PredictPlan, model: Reprogrammed) -> Prepared:
+    return prepared(model, some_images(plan.command.images, plan.images, plan.overlooked))
 
 
 def _predicted(

@@ -1,11 +1,14 @@
 """What can be wrong with a command that uses runs, found before torch is imported: paths, and where results go."""
 
 import os
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reprogram.cli.arguments import spell
-from reprogram.cli.checks import check_folder, check_place, exists, no_file
+from reprogram.cli.checks import check_artefact, check_folder, check_place, exists, no_file
 from reprogram.cli.commands import (
     EvaluateCommand,
     ExportCommand,
@@ -17,12 +20,17 @@ from reprogram.cli.commands import (
 from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, shown
 from reprogram.figures.registry import FIGURES, FigureKind, check_count, check_suffix, find_figure
-from reprogram.files.foreign import expanded, is_file, is_folder
+from reprogram.files.foreign import expanded, is_file, is_folder, listed
 from reprogram.files.listings import EXPORTED
 from reprogram.files.tables import form_of
-from reprogram.mappings.places import refuse_reference
+from reprogram.mappings.places import holds_artefact, refuse_reference, runs_inside
 from reprogram.predict.output import refuse_output
-from reprogram.predict.words import LIST, is_pattern
+from reprogram.predict.words import LIST, Meant, is_pattern
+
+if TYPE_CHECKING:  # which imports numpy
+    from reprogram.predict.paths import Overlooked
+
+_FILES = (".onnx", ".onnx_adapter", ".pt2", ".pt", ".zip")  # that an export may be expected to be
 
 
 def check_run(command: EvaluateCommand) -> EvaluateCommand:
@@ -43,11 +51,27 @@ def check_run(command: EvaluateCommand) -> EvaluateCommand:
         raise ReprogramError(
             f"--group {shown(command.group)} goes with --data; the run's own data have the groups of the run"
         )
+    check_artefact(command.run)
     return command
 
 
-def check_predict(command: PredictCommand) -> PredictCommand:
-    """The run is there, what was said about the output fits together, and every word means something."""
+@dataclass(frozen=True)
+class PredictPlan:
+    """What `reprogram predict` shall do.
+
+    Attributes:
+        command: what was given.
+        images: that the words mean, one after the other; there is one, unless all are to come from a list.
+        overlooked: told what the words mean besides, on the way.
+    """
+
+    command: PredictCommand
+    images: Iterator[Meant]
+    overlooked: "Overlooked"
+
+
+def check_predict(command: PredictCommand) -> PredictPlan:
+    """The run is there, what was said about the output fits together, and the words mean an image."""
     check_folder(command.run)
     if not command.images:
         raise ReprogramError("no image was given to predict; write reprogram predict RUN PATH [PATH ...]")
@@ -63,8 +87,32 @@ def check_predict(command: PredictCommand) -> PredictCommand:
         path = expanded(word, "image")
         if word == LIST or is_file(path) or is_folder(path) or (not exists(path) and is_pattern(word)):
             continue
+        if "://" in word:
+            raise ReprogramError(
+                f"image {shown(word)} is an address, but nothing is fetched; save it as a file and give that"
+            )
         raise ReprogramError(f"image {shown(word)} {no_file(path)}")
-    return command
+    _check_order(command)
+    check_artefact(command.run)
+    from reprogram.predict.paths import Overlooked, meant_images, some_images
+
+    overlooked = Overlooked()
+    listed = getattr(sys.stdin, "buffer", None)
+    images = meant_images(command.images, listed=listed, null=command.null, overlooked=overlooked)
+    if LIST not in command.images:  # which may be long in coming
+        images = some_images(command.images, images, overlooked)
+    return PredictPlan(command, images, overlooked)
+
+
+def _check_order(command: PredictCommand) -> None:
+    """Raise where the run stands among the images."""
+    if holds_artefact(expanded(command.run)):
+        return
+    for word in command.images:
+        if word != LIST and holds_artefact(expanded(word)):
+            raise ReprogramError(
+                f"{shown(command.run)} is no run, but {shown(word)} is one; give the run first, then images"
+            )
 
 
 @dataclass(frozen=True)
@@ -98,6 +146,7 @@ def check_figure(command: FigureCommand) -> FigurePlan:
             raise ReprogramError(
                 f"no figure was named after {shown(runs[-1])}; write one of {', '.join(FIGURES)} after the folders"
             )
+        check_artefact(runs[0])
         return FigurePlan(command, runs)
     check_count(kind, runs)
     if command.classes and kind.name != "labels":
@@ -108,6 +157,8 @@ def check_figure(command: FigureCommand) -> FigurePlan:
     out = expanded(command.out, "--out")
     if is_folder(out):
         raise ReprogramError(f"--out {shown(command.out)} is a folder; name a file")
+    for run in runs:
+        check_artefact(run)
     return FigurePlan(command, runs, kind, out)
 
 
@@ -125,6 +176,8 @@ def check_report(command: ReportCommand) -> ReportCommand:
         raise ReprogramError(
             f"--out {shown(command.out)} was given, but the report is a page that a browser opens; let the name end in .html"
         )
+    for run in command.runs:
+        check_artefact(run)
     return command
 
 
@@ -166,7 +219,30 @@ def check_serve(command: ServeCommand) -> ServeCommand:
             f"--device {shown(command.device)} was given with --backend onnxruntime, which computes on the CPU; leave it "
             "out, or choose --backend torch"
         )
+    _check_some_task(command)
     return command
+
+
+def _check_some_task(command: ServeCommand) -> None:
+    """Raise where no folder is a task or holds one, and say what it holds instead."""
+    places = [expanded(run) for run in command.runs]
+    inside = [inner for place in places for inner in (place, *_folders(place))]
+    if any(map(holds_artefact, inside)):
+        return
+    exports = any(is_file(inner / EXPORTED) for inner in inside)
+    if exports and command.backend == "onnxruntime":
+        return
+    first = shown(command.runs[0])
+    if exports:
+        raise ReprogramError(f"{first} holds exports and no run; add --backend onnxruntime to serve those, or give runs")
+    if deeper := [place for place in places if runs_inside(place)]:
+        inner = deeper[0] / Path(runs_inside(deeper[0])[0]).parent
+        raise ReprogramError(f"{first} holds no run itself, but {shown(str(inner))} does; give that")
+    raise ReprogramError(f"{first} holds no run and no artefact; give a run, or a folder of runs")
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in listed(folder) if is_folder(path) and not path.name.startswith(".")]
 
 
 def check_export(command: ExportCommand) -> ExportCommand:
@@ -183,10 +259,15 @@ def check_export(command: ExportCommand) -> ExportCommand:
         )
     name = Path(os.path.abspath(expanded(command.run))).name  # noqa: PTH100  # without . and .., which are no names
     out = expanded(command.out or f"exported/{name}", "--out")
+    if not exists(out) and out.suffix.lower() in _FILES:
+        raise ReprogramError(
+            f"--out {shown(str(command.out))} ends like a file, but an export is a folder of several; name a folder"
+        )
     if command.weights is not None and not is_file(path := expanded(command.weights, "--weights")):
         raise ReprogramError(f"--weights {shown(command.weights)} {no_file(path)}")
     if exists(out) and not is_file(out / EXPORTED):
         raise ReprogramError(f"--out {shown(str(out))} exists already and is no export; choose another one")
     if exists(out) and not command.replace:
         raise ReprogramError(f"--out {shown(str(out))} holds an export already; choose another one, or add --replace")
+    check_artefact(command.run)
     return command.model_copy(update={"out": str(out)})

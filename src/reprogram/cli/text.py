@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -31,6 +32,26 @@ def show_table(
     A long name is shortened, so that the table stays one. A cell of several texts has commas between them, and each of them
     is shortened by itself. `longest` is what a text may take: more where the texts are our own, and are read to the end.
     """
+    console = _console()
+    with console.capture() as drawn:
+        console.print(_table(headings, rows, numbers, longest))
+    print(drawn.get(), end="")  # not by the console, which ends the process itself where a pipe is closed
+
+
+def fits(headings: Sequence[str], rows: Iterable[Sequence[str | Sequence[str]]]) -> bool:
+    """Whether a table needs no folding where `show_table` prints it."""
+    console = _console()
+    wide = console.options.update(max_width=10_000)
+    return Measurement.get(console, wide, _table(headings, rows, (), _CELL)).maximum <= console.width
+
+
+def _console() -> Console:
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def _table(
+    headings: Sequence[str], rows: Iterable[Sequence[str | Sequence[str]]], numbers: Iterable[str], longest: int
+) -> Table:
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     right = set(numbers)
     for heading in headings:
@@ -38,10 +59,7 @@ def show_table(
         table.add_column(Text(lines), justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(cell, longest)) for cell in row))
-    console = Console(highlight=False, markup=False, emoji=False)
-    with console.capture() as drawn:
-        console.print(table)
-    print(drawn.get(), end="")  # not by the console, which ends the process itself where a pipe is closed
+    return table
 
 
 def _cell(content: str | Sequence[str], longest: int) -> str:

@@ -34,7 +34,8 @@ _WORST = 5
 
 def load_model(run: str, device: str, weights: str | None) -> Reprogrammed:
     """The model of a run or artefact folder, where it shall compute."""
-    return Reprogrammed.load(Path(run).expanduser(), weights=weights).to(choose_device(device))
+    there = choose_device(device)  # first: one that is not there costs no loading
+    return Reprogrammed.load(Path(run).expanduser(), weights=weights).to(there)
 
 
 def evaluate(command: EvaluateCommand) -> None:

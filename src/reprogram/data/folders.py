@@ -8,13 +8,11 @@ from pathlib import Path
 import torch
 
 from reprogram.data.dataset import DataSet, FileSplit
+from reprogram.data.file_kinds import counted_kinds, is_meant, kind_of_file
 from reprogram.data.group_patterns import GroupPattern
 from reprogram.data.splits import PARTS, drawn_test, resembles_split, split_of
 from reprogram.errors import ReprogramError, short
-from reprogram.files.foreign import absolute, is_file, is_folder, listed
-from reprogram.images.decoding import SUFFIXES, begins_like_an_image
-
-_NOT_MEANT = frozenset({"thumbs.db", "desktop.ini"})  # file managers leave them behind
+from reprogram.files.foreign import absolute, is_folder, listed
 
 
 def load_folder(folder: Path, split_seed: int | None = 0, group: str | None = None) -> DataSet:
@@ -155,25 +153,6 @@ def _images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
     return images, others
 
 
-def kind_of_file(path: Path) -> str:
-    """What something in a folder of images is, if it is no image; else nothing."""
-    suffix = path.suffix.lower()
-    if suffix in SUFFIXES and is_file(path):
-        return ""
-    if is_folder(path):  # not followed: it may lead back here
-        return "linked folder"
-    if path.is_symlink() and not os.path.exists(path):  # noqa: PTH110  # a link to itself is broken, too
-        return "broken link"
-    if not is_file(path):
-        return "special file"  # a pipe would never end
-    return suffix or ("" if begins_like_an_image(path) else "without a suffix")
-
-
-def is_meant(name: str) -> bool:
-    """Whether a file or folder of this name counts: it is not hidden, and nothing that file managers leave behind."""
-    return not name.startswith(".") and name.lower() not in _NOT_MEANT
-
-
 def _below(folder: Path) -> list[Path]:
     """All that lies in a folder and in those inside it, sorted, but for real folders and what is hidden."""
 
@@ -189,19 +168,6 @@ def _below(folder: Path) -> list[Path]:
         kept = [name for name in files if is_meant(name)]
         found += [Path(place, name) for name in (*linked, *kept)]
     return sorted(found)
-
-
-def counted_kinds(kinds: Counter[str], most: int | None = None) -> str:
-    """How many files there are of each kind, in words; of the `most` frequent ones.
-
-    >>> counted_kinds(Counter({".txt": 2, "broken link": 2, ".xmp": 1}), 2)
-    '2 .txt, 2 broken links ...'
-    """
-    countable = ("broken link", "linked folder", "special file")
-    told = (
-        f"{count} {short(kind)}{'s' if count > 1 and kind in countable else ''}" for kind, count in kinds.most_common(most)
-    )
-    return ", ".join(told) + (" ..." if most is not None and len(kinds) > most else "")
 
 
 def _left_out_notes(kinds: Counter[str]) -> list[str]:

@@ -1,11 +1,15 @@
 """Where an artefact is, and what its files are called. Nothing here imports torch."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
-from reprogram.errors import ReprogramError
+from reprogram.errors import ReprogramError, short, shown
 from reprogram.files import is_leftover, read_json, settle_folder
+from reprogram.files.listings import EXPORTED
 
 FILES = ("artefact.json", "artefact.safetensors", "labels.csv")
+_NAMED = 8  # runs in a folder that stand in a sentence
 
 
 def check_free(folder: Path) -> None:
@@ -30,6 +34,8 @@ def artefact_folder(folder: Path) -> Path:
         raise ReprogramError(
             f"the run in {str(folder)!r} is not finished; continue it with: reprogram fit --resume --out {folder}"
         )
+    if not any((folder / name).exists() for name in FILES[:2]):
+        raise ReprogramError(_nothing_in(folder))
     return folder
 
 
@@ -41,3 +47,38 @@ def refuse_reference(folder: Path) -> None:
             f"{str(folder)!r} holds the reference {name}, which is there to compare with and has no mapping; look at it "
             "with reprogram report, or give a run of reprogram fit"
         )
+
+
+def _nothing_in(folder: Path) -> str:
+    """What is said of a folder that is no artefact: what it is instead, as far as that can be told."""
+    if (folder / EXPORTED).is_file():
+        return (
+            f"{shown(str(folder))} is an export, which others run (as reprogram serve --backend onnxruntime does); give the "
+            "run that it was made from"
+        )
+    if runs := runs_inside(folder):
+        more = f" and {len(runs) - _NAMED:,} more" if len(runs) > _NAMED else ""
+        held = f"runs: {', '.join(map(short, runs[:_NAMED]))}{more}" if len(runs) > 1 else f"one: {short(runs[0])}"
+        which = "one of them, such as " if len(runs) > 1 else ""
+        return f"{shown(str(folder))} is no run but holds {held}; give {which}{shown(str(folder / runs[0]))}"
+    return f"{shown(str(folder))} is neither a run nor a mapping; give a folder that reprogram fit or reprogram map wrote"
+
+
+def runs_inside(folder: Path) -> list[str]:
+    """The runs and artefacts in a folder, or else in the folders there, by their paths in it."""
+    inside = _folders(folder)
+    found = [name for name in inside if holds_artefact(folder / name)]
+    return found or [
+        f"{outer}/{name}" for outer in inside for name in _folders(folder / outer) if holds_artefact(folder / outer / name)
+    ]
+
+
+def _folders(folder: Path) -> list[str]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+    return []
+
+
+def holds_artefact(folder: Path) -> bool:
+    """Whether a folder is an artefact, or a run with one."""
+    return (folder / FILES[0]).is_file() or (folder / "artefact" / FILES[0]).is_file()

@@ -1,20 +1,22 @@
 """Words → the images that they mean, one after the other: files, folders, patterns, and a list that is read as it comes.
 
 Nothing here holds all paths. What lies in a folder is sorted, so that the same words mean the same images in the same order
-whatever the file system says; of a folder with very many entries, sorted parts wait in a temporary file.
+whatever the file system says; of a folder with very many entries, sorted parts wait in a temporary file. Nothing here
+imports torch, so that words without an image are told before it is.
 """
 
 import heapq
+import itertools
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO
 
-from reprogram.data.folders import counted_kinds, is_meant, kind_of_file
+from reprogram.data.file_kinds import counted_kinds, is_meant, kind_of_file
 from reprogram.errors import ReprogramError, shown
 from reprogram.files.foreign import is_folder
 from reprogram.predict.words import LIST, MAGIC, Meant, is_pattern
@@ -23,6 +25,7 @@ _IN_MEMORY = 50_000  # names of a folder that are sorted at once
 _BLOCK = 2**16
 _LONGEST = 2**20  # bytes of a path in a list: the system allows 4,096
 _KINDS = 1000  # kinds of files that are told apart
+_TOLD = 4  # words that stand in a sentence
 
 
 @dataclass
@@ -81,6 +84,36 @@ def meant_images(
             yield image
         if not found and len(overlooked.empty) < 5:
             overlooked.empty.append(word)
+
+
+def some_images(words: Sequence[str], images: Iterator[Meant], overlooked: Overlooked) -> Iterator[Meant]:
+    """The same images, or an error that names the words if there is none.
+
+    Args:
+        words: what was given, one at least.
+        images: what they mean; the first of them is looked for now.
+        overlooked: knows what was left out on the way.
+    """
+    first = next(images, None)
+    if first is None:
+        *others, last = _places(words)
+        places = f"{', '.join(others)} and {last}" if others else last
+        left = f" ({counted_kinds(overlooked.kinds, 5)} left out)" if overlooked.kinds else ""
+        raise ReprogramError(
+            f"no image was found {places}{left}; give image files, folders that hold some, or patterns such as '*.jpg'"
+        )
+    return itertools.chain([first], images)
+
+
+def _places(words: Sequence[str]) -> list[str]:
+    """Where was looked, in words; of very many, the first."""
+    told = [
+        "in the list on standard input"
+        if word == LIST
+        else f"{'in folder' if is_folder(os.path.expanduser(word)) else 'by pattern'} {shown(word)}"  # noqa: PTH111
+        for word in words[:_TOLD]
+    ]
+    return [*told, f"{len(words) - _TOLD:,} more"] if len(words) > _TOLD else told
 
 
 def _listed(stream: IO[bytes], null: bool) -> Iterator[Meant]:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from reprogram.errors import ReprogramError
 from reprogram.files.tables import Row
 from reprogram.mappings.asked import Asked
 from reprogram.mappings.predictions import Predictions
@@ -116,11 +115,3 @@ def _classified(model: Reprogrammed, batch: list[Meant], parts: Sequence["Future
     else:
         said = Predictions.together((), len(model.classes))
     return list(rows_of([image.path for image in batch], problems, said, model.classes, wanted))
-
-
-def some_images(images: Iterator[Meant]) -> Iterator[Meant]:
-    """The same images, or an error if there is none."""
-    first = next(images, None)
-    if first is None:
-        raise ReprogramError("no image was found; give image files, folders that hold some, or patterns such as '*.jpg'")
-    return itertools.chain([first], images)

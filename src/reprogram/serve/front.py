@@ -1,5 +1,6 @@
 """What every request passes: the token, the headers of every answer, refusals as one sentence, the count and the log."""
 
+import asyncio
 import time
 from typing import Any
 
@@ -59,6 +60,10 @@ class Front:
             await self.app(scope, receive, answer)
         except Refusal as refusal:
             await RefusalResponse(refusal)(scope, receive, answer)
+        except asyncio.CancelledError:  # the service ends, and has waited for this as long as it waits
+            if not answer.status:
+                late = Refusal(503, "this service is being ended, and the answer took too long; try again when it is back")
+                await RefusalResponse(late)(scope, receive, answer)
         except Exception as fault:  # it was answered in a sentence already
             self.service.journal.tell("fault", where=scope["path"], kind=type(fault).__name__, error=first_line(fault))
         self._count(scope, answer.status, time.perf_counter() - began)

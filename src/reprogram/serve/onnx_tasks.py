@@ -20,9 +20,9 @@ from reprogram.export.settings import BIAS, FEATURES, IMAGES, LOGITS, MODEL, PAT
 from reprogram.files import read_sealed, sha256
 from reprogram.files.listings import EXPORTED, read_listing
 from reprogram.images.decoding import Pixels, pixels_of
-from reprogram.mappings.places import FILES, artefact_folder
+from reprogram.mappings.places import FILES, artefact_folder, holds_artefact
 from reprogram.serve.metrics import Metrics
-from reprogram.serve.tasks import Stamp, Task, Tasks, Way, is_task, stamp_of
+from reprogram.serve.tasks import Stamp, Task, Tasks, Way, stamp_of
 from reprogram.threads import granted_cpus
 
 NO_EVIDENCE = "not computed by the backend onnxruntime, so the list is always empty"
@@ -153,7 +153,7 @@ class OnnxTasks(Tasks):
 
     @override
     def is_task(self, folder: Path) -> bool:
-        return (folder / EXPORTED).is_file() or is_task(folder)
+        return (folder / EXPORTED).is_file() or holds_artefact(folder)
 
     @override
     def place(self, folder: Path) -> Path:

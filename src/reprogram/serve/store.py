@@ -13,17 +13,19 @@ from pathlib import Path
 from reprogram.errors import ReprogramError
 from reprogram.files import is_leftover, settle_folder, write_file, write_folder
 from reprogram.files.foreign import listed
-from reprogram.mappings.places import FILES, check_free
+from reprogram.mappings.places import FILES, check_free, holds_artefact
 from reprogram.serve.journal import Journal
 from reprogram.serve.limits import Refusal
-from reprogram.serve.tasks import Read, Stamp, Tasks, is_task, unknown_task
+from reprogram.serve.tasks import Read, Stamp, Tasks, unknown_task
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TICK = 1.0  # seconds between two looks at a folder
 _NEEDED = FILES[:2]
 
 
-def found_tasks(paths: Iterable[Path], is_task: Callable[[Path], bool] = is_task) -> tuple[dict[str, Path], Path | None]:
+def found_tasks(
+    paths: Iterable[Path], is_task: Callable[[Path], bool] = holds_artefact
+) -> tuple[dict[str, Path], Path | None]:
     """The tasks that some paths mean, by name, and the one folder of tasks among them.
 
     Args:
@@ -120,7 +122,7 @@ class Store:
         with self._lock:
             found = {path.name: path for path in _inside(self.folder, self.tasks.is_task)}
             for name, path in found.items():
-                with suppress(OSError):  # it went away between two looks
+                with suppress(OSError, ReprogramError):  # it went away between two looks
                     self._follow(name, path)
             for name in [name for name, entry in self.tasks.entries.items() if self._inside(entry.folder)]:
                 if name not in found:

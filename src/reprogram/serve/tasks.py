@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from reprogram.errors import ReprogramError
 from reprogram.images.decoding import Interpolation, Pixels
-from reprogram.mappings.places import FILES, artefact_folder
+from reprogram.mappings.places import FILES, artefact_folder, holds_artefact
 from reprogram.serve.limits import Refusal
 from reprogram.serve.metrics import Metrics
 
@@ -196,7 +196,7 @@ class Tasks(ABC):
 
     def is_task(self, folder: Path) -> bool:
         """Whether a folder is an artefact, or a run with one."""
-        return is_task(folder)
+        return holds_artefact(folder)
 
     def place(self, folder: Path) -> Path:
         """The folder of a task's files: itself, or a part of it."""
@@ -303,11 +303,6 @@ class Tasks(ABC):
         self.metrics.tasks.set(len(self.entries))
         self.metrics.resident.set(len(self._resident))
         self.metrics.bytes.set(self._bytes)
-
-
-def is_task(folder: Path) -> bool:
-    """Whether a folder is an artefact, or a run with one."""
-    return (folder / FILES[0]).is_file() or (folder / "artefact" / FILES[0]).is_file()
 
 
 def stamp_of(file: Path) -> Stamp:

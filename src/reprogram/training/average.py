@@ -29,7 +29,7 @@ class Average:
     ...     _ = theta.data.fill_(value)
     ...     average.take()
     >>> average.end()
-    >>> round(float(theta), 6)
+    >>> round(theta.item(), 6)
     3.0
     """
 

@@ -96,7 +96,7 @@ function chart(evidence) {
   return svg;
 }
 
-function answer(place, task, said) {
+function answer(place, task, said, coverage) {
   place.replaceChildren(make("p", task, "of"));
   if (said.error) { place.append(make("p", sentence(said.error), "wrong")); return; }
   place.append(make("p", said.label, "label"));
@@ -109,7 +109,10 @@ function answer(place, task, said) {
     list.append(item);
   }
   place.append(list);
-  if (said.set) place.append(make("p", said.set.length ? `One of: ${said.set.join(", ")}` : "None of the classes fits", "set"));
+  if (said.set) {
+    const found = said.set.length ? said.set.join(", ") : "no class fits";
+    place.append(make("p", `Prediction set at ${Math.round(100 * coverage)} %: ${found}`, "set"));
+  }
   if (said.evidence.length) place.append(make("p", "Decided by the source labels", "why"), chart(said.evidence));
 }
 
@@ -143,14 +146,15 @@ function classify(file, name) {
     place.append(make("p", task, "of"), make("p", "asking …", "waiting"));
     answers.append(place);
     const options = new URLSearchParams({ evidence: at("evidence").value || "0", top: at("top").value || "1" });
-    if (at("coverage").value) options.set("coverage", at("coverage").value);
+    const coverage = at("coverage").value;
+    if (coverage) options.set("coverage", coverage);
     count(1);
     later(async () => {
       try {
         const form = new FormData();
         form.append("image", file, name);
         const path = `/v1/tasks/${encodeURIComponent(task)}/predict?${options}`;
-        answer(place, task, (await ask(path, { method: "POST", body: form })).predictions[0]);
+        answer(place, task, (await ask(path, { method: "POST", body: form })).predictions[0], coverage);
       } catch (error) {
         answer(place, task, { error: error.message });
       }
