@@ -65,7 +65,7 @@ def test_what_is_done_stands_beside_the_papers_numbers(capsys, tmp_path, monkeyp
     assert "below" in rows["blm+"]
     assert "2 agree, 1 above, 1 below" in out
     assert "Table 2" in out
-    table = list(csv.DictReader((tmp_path / "runs" / "table2.csv").open()))
+    table = list(csv.DictReader((tmp_path / "runs" / "table2.csv").read_text().splitlines()))
     assert [row["verdict"] for row in table] == ["agrees", "above", "below", "agrees"]
     written = json.loads((tmp_path / "runs" / "table2.json").read_text())
     assert written["verdicts"] == {"agrees": 2, "above": 1, "below": 1}

@@ -43,6 +43,7 @@ def test_hours_on_a_gpu_are_those_of_the_paper_where_it_tells_them():
     ilm = first("table8", method="ILM", model="ResNet-18")
     extra = (200 * entry.val + entry.train) / (200 * (3 * entry.train + entry.test))  # which the paper did not have
     assert gpu_hours(ilm) == pytest.approx(12.04 / 60 * (1 + extra))
+    assert round(sum(map(gpu_hours, expand(item_recipe("table1"))))) == 863  # docs/paper.md tells it
 
 
 def test_an_estimate_adds_up(monkeypatch):

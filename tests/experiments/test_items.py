@@ -8,6 +8,8 @@ from reprogram.errors import ReprogramError
 from reprogram.experiments.grid import expand
 from reprogram.experiments.items import ITEMS, datasets_of, find_item, item_recipe
 from reprogram.experiments.published import identity, published_table, without_data
+from reprogram.files import read_json
+from reprogram.references.folder import run_reference
 from reprogram.run.config import FitConfig
 from reprogram.run.defaults import Facts, resolve
 from reprogram.run.folder import run_fit
@@ -126,3 +128,16 @@ def test_the_first_run_works_on_a_replica_with_random_weights(name, replicas, tm
     assert 0 <= result.accuracy["best_on_test"] <= 1
     assert result.model.program.free_parameters > 0
     assert result.model.mapping.name == config.named_mapping
+
+
+@pytest.mark.parametrize(("method", "trained"), [("finetuning, linear", 512 * 2 + 2), ("finetuning, fully", 11_177_538)])
+def test_finetuning_of_the_table_of_cost_works_the_same_way(method, trained, replicas, tmp_path):
+    cells = expand(item_recipe("table8", settings={"data_root": str(replicas)}))
+    cell = next(cell for cell in cells if cell.labels == {"model": "ResNet-18", "method": method})
+    settings = {name: value for name, value in cell.settings.items() if name != "reference"}
+    changes = {"pretrained": False, "epochs": 1, "batch_size": 2, "cache": False, "canvas": 64}
+    result = run_reference(cell.reference, FitConfig.read({**settings, **changes}), tmp_path / "run")
+    assert 0 <= result.accuracy["best_on_test"] <= 1
+    written = read_json(tmp_path / "run" / "result.json", "result")
+    assert written["parameters"]["free"] == trained
+    assert written["seconds"] > 0
