@@ -15,7 +15,7 @@ from reprogram.experiments.compare import Status, status_of
 from reprogram.experiments.compare import compare as carry_out
 from reprogram.experiments.folder import GridFolder, located_recipe
 from reprogram.experiments.gather import gathered
-from reprogram.experiments.grid import Cell, table_axes
+from reprogram.experiments.grid import Cell, given_order, table_axes
 from reprogram.experiments.settings import Plan
 from reprogram.experiments.tables import FILES, Results, write_tables
 from reprogram.files import read_sealed
@@ -141,6 +141,7 @@ def finish(status: Status, command: CompareCommand, progress: Progress) -> int:
             columns=columns,
             measure=command.measure,
             failures=failures,
+            order=given_order(status.cells),
             title=folder.read_recipe().title,
         )
         show_results(found, progress)

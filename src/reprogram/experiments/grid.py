@@ -126,6 +126,15 @@ def table_axes(cells: Sequence[Cell], rows: str | None, columns: str | None) -> 
     return down, across
 
 
+def given_order(cells: Sequence[Cell]) -> dict[str, list[str]]:
+    """The levels of each axis in the order in which the recipe has them; tables keep it."""
+    order: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        for axis, label in cell.told.items():
+            order.setdefault(axis, {})[label] = None
+    return {axis: list(levels) for axis, levels in order.items()}
+
+
 def _with_labels(cell: Cell, axes: Iterable[str]) -> Cell:
     """With a label for every axis of the recipe, also for those that a grid of its own does not have."""
     known = dict.fromkeys(axes)
