@@ -27,7 +27,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from serving import GARBAGE_HEADING, MODEL, ask, make_pictures, make_tasks, packed, private_bytes
+from serving_tasks import GARBAGE_HEADING, MODEL, ask, make_pictures, make_tasks, packed, private_bytes
 
 GOOD_CLIENTS = 8
 ENDING_CLIENTS = 8
