@@ -27,7 +27,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from serving import GARBAGE_HEADING, MODEL, ask, make_pictures, make_tasks, packed, private_bytes
+from serving_tasks import GARBAGE_HEADING, MODEL, ask, make_pictures, make_tasks, packed, private_bytes
 
 GOOD_CLIENTS = 8
 ENDING_CLIENTS = 8
@@ -175,6 +175,15 @@ async def ask_badly(port, send, allowed, until, seen, surprises, pause):
         await asyncio.sleep(pause)
 
 
+async def waiting(port):
+    """How many images wait for the model, as the service says."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    text = (await answer(reader))[1].decode()
+    writer.close()
+    return next(int(float(line.split()[1])) for line in text.splitlines() if line.startswith("reprogram_waiting_images "))
+
+
 async def mixed(port, pid, expected, seconds, kinds):
     """Good requests and garbage at once; the memory on the way."""
     until = time.perf_counter() + seconds
@@ -183,14 +192,15 @@ async def mixed(port, pid, expected, seconds, kinds):
 
     async def weigh():
         while time.perf_counter() < until:
-            memory.append(private_bytes(pid))
+            memory.append((private_bytes(pid), await waiting(port)))
             await asyncio.sleep(max(0.1, seconds / 12))
 
     work = [ask_well(port, expected, until, good) for _ in range(GOOD_CLIENTS)]
     for name, (send, allowed) in kinds.items():
-        slowly = "byte by byte" in name
-        for _ in range(4 if slowly else 1):
-            work.append(ask_badly(port, send, allowed, until, seen[name], surprises[name], 0.0 if slowly else 0.1))
+        # who waits for no answer is held back by nothing else; a body that has come as a whole is worked on, as its client
+        # may have closed only its own half of the connection
+        pause = 0.0 if "byte by byte" in name else 1.0 if "gone" in name else 0.1
+        work += [ask_badly(port, send, allowed, until, seen[name], surprises[name], pause) for _ in range(1 if pause else 4)]
     await asyncio.gather(weigh(), *work)
     return {"good": good, "seen": seen, "surprises": surprises, "memory": memory}
 
@@ -371,7 +381,7 @@ def section(found, seconds):
     """The section of the page, in Markdown."""
     import torch
 
-    good, memory = found["mixed"]["good"], [value / 1e6 for value in found["mixed"]["memory"]]
+    good, memory = found["mixed"]["good"], found["mixed"]["memory"]
     times = sorted(good["seconds"])
     lines = found["log"][0]
     statuses = Counter(line["status"] for line in lines if line["event"] == "request")
@@ -396,7 +406,10 @@ def section(found, seconds):
             "memory (PSS): good requests alone; after 15 s of garbage; at the end",
             f"{found['idle'] / 1e6:.0f}, {found['before'] / 1e6:.0f}, {found['after'] / 1e6:.0f} MB",
         ),
-        ("the same on the way", f"{', '.join(f'{value:.0f}' for value in memory)} MB"),
+        (
+            "the same on the way, and images that waited for the model then",
+            ", ".join(f"{value / 1e6:.0f} MB ({images})" for value, images in memory),
+        ),
         ("answers in the log", ", ".join(f"{status}: {count:,}" for status, count in sorted(statuses.items()))),
         ("lines of the log that are none of ours, or tell of a fault", str(len(found["foreign"]))),
         ("lines in which uvicorn says something through our log", ", ".join(f"{n:,} x {text}" for text, n in said.items())),
