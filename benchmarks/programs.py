@@ -44,14 +44,15 @@ SEEDS = (0, 1, 2)
 MAPPINGS = ("blm+", "gaussian")
 PROGRAMS = ("watermark", "padding")
 PLAIN: dict[str, Any] = {"epochs": 6, "batch_size": 32}
-RATES = {"watermark": (0.002, 0.01, 0.05), "padding": (0.05, 0.01)}
+RATES = (0.002, 0.05, 0.01, 0.0005)
 #: What is tried beside the step size, one after the other.
 CHANGES: tuple[dict[str, Any], ...] = (
-    {"augment": "trivial"},
     {"refresh": "after"},
+    {"augment": "trivial"},
     {"schedule": "onecycle"},
     {"average": 1.0},
     {"augment": "crop"},
+    {"optimizer": "sgd", "lr": 0.01},
 )
 STEPS = (0.0, 0.003, 0.01, 0.03, 0.1)
 BLOCK = 8  # pixels, over which a gradient is averaged to see whether its coarse part agrees
@@ -231,14 +232,16 @@ KINDS = {"untrained": untrained, "trained": trained, "gradients": gradients}
 
 def rounds() -> Iterator[dict[str, Any]]:
     """What is trained, in this order: program, mapping, and what is said besides."""
-    for program, rates in RATES.items():
-        for rate in rates:
-            yield {"program": program, "mapping": "gaussian", "lr": rate}
+    for rate in RATES:
+        for program in PROGRAMS:
             yield {"program": program, "mapping": "gaussian", "lr": rate, "loss_temperature": "auto"}
             yield {"program": program, "mapping": "blm+", "lr": rate}
+            if rate in (0.002, 0.01):
+                yield {"program": program, "mapping": "gaussian", "lr": rate}
     for change in CHANGES:
-        yield {"program": "watermark", "mapping": "gaussian", "lr": 0.002, "loss_temperature": "auto", **change}
-        yield {"program": "watermark", "mapping": "blm+", "lr": 0.002, **change}
+        for program in PROGRAMS:
+            yield {"program": program, "mapping": "gaussian", "lr": 0.002, "loss_temperature": "auto", **change}
+            yield {"program": program, "mapping": "blm+", "lr": 0.002, **change}
 
 
 def percent(value: float) -> str:
