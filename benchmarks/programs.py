@@ -43,8 +43,19 @@ NATIVE = 64  # above 32: the image inside a padding is 4/7 of the canvas
 SEEDS = (0, 1, 2)
 MAPPINGS = ("blm+", "gaussian")
 PROGRAMS = ("watermark", "padding")
-PLAIN: dict[str, Any] = {"epochs": 8, "batch_size": 32}
-RATES = (0.01, 0.05, 0.002)
+PLAIN: dict[str, Any] = {"epochs": 6, "batch_size": 32}
+RATES = (0.002, 0.05, 0.01, 0.0005)
+#: What is tried beside the step size, one after the other.
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"refresh": "after"},
+    {"augment": "trivial"},
+    {"schedule": "onecycle"},
+    {"average": 1.0},
+    {"augment": "crop"},
+    {"optimizer": "sgd", "lr": 0.01},
+)
+STEPS = (0.0, 0.003, 0.01, 0.03, 0.1)
+BLOCK = 8  # pixels, over which a gradient is averaged to see whether its coarse part agrees
 MARK = "<!-- tables: made by benchmarks/programs.py -->"
 
 
@@ -143,7 +154,8 @@ def gradients(study: Study, data: DataSet, program: str, mapping: str) -> dict[s
 
     `carried` is how many images of a batch of 64 carry it: (Σg)² / Σg² of the sizes g of their own gradients by the scores.
     `train·train` is the cosine between the gradients of two halves of the training images, `train·val` that between training
-    and validation images: what does not agree with it cannot help there.
+    and validation images: what does not agree with it cannot help there. `coarse`: of means over blocks.
+    `moved` tells what one step against the sign of the gradient does, with the mapping as it was and estimated anew.
     """
     model = build(study.frozen, data, program, mapping)
     size, theta = model.program.image_size, model.program.theta
@@ -152,13 +164,10 @@ def gradients(study: Study, data: DataSet, program: str, mapping: str) -> dict[s
     labels = {"train": data.train.labels, "val": data.val.labels}
     with torch.no_grad():
         logits = torch.cat([model.source_logits(part) for part in pixels["train"].split(64)])
-        parts = [logits] if folds is None else [logits[folds == fold] for fold in range(int(folds.max()) + 1)]
-        own = [labels["train"]] if folds is None else [labels["train"][folds == fold] for fold in range(len(parts))]
-        model.mapping.estimate(*(model.mapping.count(*pair) for pair in zip(parts, own, strict=True)))
+        _estimate(model, logits, labels["train"], folds)
         scores = model.mapping(logits, folds)
     sums = TemperatureSums()
     sums.add(scores, labels["train"])
-    temperature = sums.temperature()
 
     def gradient(name: str, places: Tensor, divided: float) -> Tensor:
         total = torch.zeros_like(theta)
@@ -169,12 +178,12 @@ def gradients(study: Study, data: DataSet, program: str, mapping: str) -> dict[s
             total += torch.autograd.grad(loss, theta)[0]
         return (total / len(places)).flatten()
 
-    found: dict[str, Any] = {
-        "temperature": temperature,
-        "accuracy": float((scores.argmax(1) == labels["train"]).float().mean()),
-    }
+    def coarse(of: Tensor) -> Tensor:
+        return F.avg_pool2d(model.program._on_canvas(of.view_as(theta)), BLOCK).flatten()
+
+    found: dict[str, Any] = {"temperature": sums.temperature(), "moved": {}}
     order = torch.randperm(len(labels["train"]), generator=torch.Generator().manual_seed(0))
-    for name, divided in (("plain", 1.0), ("calibrated", temperature)):
+    for name, divided in (("plain", 1.0), ("calibrated", sums.temperature())):
         wrongness = (scores / divided).softmax(1) - F.one_hot(labels["train"], len(data.classes))
         batches = wrongness.norm(dim=1)[order].split(64)[:-1]
         halves = [gradient("train", half, divided) for half in order.chunk(2)]
@@ -185,7 +194,36 @@ def gradients(study: Study, data: DataSet, program: str, mapping: str) -> dict[s
             "norm": float(sum(halves).norm() / 2),
             "train·train": float(F.cosine_similarity(*halves, dim=0)),
             "train·val": float(F.cosine_similarity(sum(halves), others, dim=0)),
+            "coarse train·train": float(F.cosine_similarity(*map(coarse, halves), dim=0)),
+            "coarse train·val": float(F.cosine_similarity(coarse(sum(halves)), coarse(others), dim=0)),
         }
+    for step in STEPS:  # all pixels by as much as the first step of Adam moves them
+        with torch.no_grad():
+            theta.copy_(-step * sum(halves).sign().view_as(theta))
+            after = {
+                name: torch.cat([model.source_logits(part) for part in images.split(64)]) for name, images in pixels.items()
+            }
+        found["moved"][str(step)] = {"as it was": _right(model, after, labels, folds, sums.temperature())}
+        _estimate(model, after["train"], labels["train"], folds)
+        found["moved"][str(step)]["estimated anew"] = _right(model, after, labels, folds, sums.temperature())
+        _estimate(model, logits, labels["train"], folds)
+    return found
+
+
+def _estimate(model: Reprogrammed, logits: Tensor, labels: Tensor, folds: Tensor | None) -> None:
+    """The mapping of these training images."""
+    every = [slice(None)] if folds is None else [folds == fold for fold in range(int(folds.max()) + 1)]
+    model.mapping.estimate(*(model.mapping.count(logits[part], labels[part]) for part in every))
+
+
+def _right(model: Reprogrammed, logits: Any, labels: Any, folds: Tensor | None, temperature: float) -> dict[str, Any]:
+    """How good it is on training images, left out where there are folds, and on validation images."""
+    found = {}
+    for name, known in (("train", folds), ("val", None)):
+        with torch.no_grad():
+            scores = model.mapping(logits[name], known)
+        right = float((scores.argmax(1) == labels[name]).float().mean())
+        found[name] = {"accuracy": right, "loss": float(F.cross_entropy(scores / temperature, labels[name]))}
     return found
 
 
@@ -194,11 +232,16 @@ KINDS = {"untrained": untrained, "trained": trained, "gradients": gradients}
 
 def rounds() -> Iterator[dict[str, Any]]:
     """What is trained, in this order: program, mapping, and what is said besides."""
-    for program in PROGRAMS:
-        for rate in RATES:
-            yield {"program": program, "mapping": "gaussian", "lr": rate}
+    for rate in RATES:
+        for program in PROGRAMS:
             yield {"program": program, "mapping": "gaussian", "lr": rate, "loss_temperature": "auto"}
             yield {"program": program, "mapping": "blm+", "lr": rate}
+            if rate in (0.002, 0.01):
+                yield {"program": program, "mapping": "gaussian", "lr": rate}
+    for change in CHANGES:
+        for program in PROGRAMS:
+            yield {"program": program, "mapping": "gaussian", "lr": 0.002, "loss_temperature": "auto", **change}
+            yield {"program": program, "mapping": "blm+", "lr": 0.002, **change}
 
 
 def percent(value: float) -> str:
@@ -320,13 +363,13 @@ def main() -> None:
     for name in study.folders:
         for program in ("none", *PROGRAMS):
             study.run("untrained", name, program=program)
-    for how in rounds():
-        for name in study.folders:
-            study.run("trained", name, seed=SEEDS[0], **PLAIN, **how)
     for program in PROGRAMS:
         for mapping in MAPPINGS:
             for name in study.folders:
                 study.run("gradients", name, program=program, mapping=mapping)
+    for how in rounds():
+        for name in study.folders:
+            study.run("trained", name, seed=SEEDS[0], **{**PLAIN, **how})
     write_tables(study)
 
 
