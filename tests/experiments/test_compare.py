@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import plugin
 from reprogram.errors import ReprogramError
 from reprogram.experiments.compare import compare, status_of
-from reprogram.experiments.folder import GridFolder
+from reprogram.experiments.folder import GridFolder, Note
 from reprogram.experiments.recipe import Recipe
 from reprogram.experiments.settings import Plan
 from reprogram.files import read_sealed
@@ -177,6 +178,59 @@ def test_a_worker_that_is_killed_fails_its_run_alone(data, tmp_path):
     assert status.counts["done"] == 2
     (failed,) = status.those("failed")
     assert "killed, perhaps for lack of memory" in (status.notes[failed.name].error or "")
+    assert status.notes[failed.name].origin  # what it was begun with is not forgotten
+
+
+def test_what_a_worker_prints_before_it_begins_is_no_answer(data, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text("print('hello', flush=True)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    status = compare(recipe_of(data, mapping=["blm"], seed=[0]), tmp_path / "grid", Plan(jobs=1))
+    assert status.counts["done"] == 1
+
+
+def test_a_folder_that_cannot_be_written_to_fails_runs_and_hangs_nothing(data, tmp_path):
+    folder = tmp_path / "grid"
+
+    def spoil(status, cell):
+        if cell is None:
+            (folder / "cells").write_text("in the place of the folder")
+
+    status = compare(recipe_of(data, mapping=["blm"], seed=[0]), folder, Plan(jobs=1), on_change=spoil)
+    (failed,) = status.those("failed")
+    assert "nobody could carry it out (FileExistsError" in (status.notes[failed.name].error or "")
+
+
+def test_a_failed_run_is_not_continued_from_what_other_code_has_left(data, tmp_path):
+    folder = GridFolder(tmp_path / "grid")
+    recipe = recipe_of(data, mapping=["blm"], seed=[0])
+    (cell,) = compare(recipe, folder.path, Plan(jobs=1)).cells
+    note = folder.note(cell)
+    old = Note(state="failed", origin={**note.origin, "code": "reprogram 0.0"}, error="killed")
+    folder.write_note(cell, old)
+    (folder.run(cell) / "result.json").unlink()
+    assert compare(recipe, folder.path).counts["failed"] == 1
+    assert compare(recipe, folder.path, Plan(retry=True)).counts["done"] == 1
+    assert folder.note(cell).origin == note.origin
+    assert {path.name for path in (folder.path / "replaced").iterdir()} == {f"{cell.name}-1", f"{cell.name}-1.json"}
+
+
+def test_another_prior_is_noticed(data, tmp_path):
+    folder, prior = tmp_path / "grid", tmp_path / "prior.npz"
+    np.savez(prior, prior=np.ones((1000, 3)))
+    recipe = recipe_of(data, mapping=["gaussian"], prior=[str(prior)], seed=[0])
+    assert compare(recipe, folder).counts["done"] == 1
+    np.savez(prior, prior=np.eye(1000, 3))
+    with pytest.raises(ReprogramError, match="1 run with other prior"):
+        compare(recipe, folder)
+
+
+def test_a_plugin_is_a_part_of_the_code(tmp_path):
+    code = "from reprogram.experiments.origin import code_version; print(code_version())"
+    env = plugin.install(tmp_path, "somebodys", "SIZE = 1\n")
+    before = plugin.python(code, env)
+    assert "somebodys (" in before
+    (tmp_path / "somebodys.py").write_text("SIZE = 2\n")
+    assert plugin.python(code, env) != before
 
 
 def test_two_compares_on_one_folder(made):

@@ -23,7 +23,7 @@ def test_every_combination_is_one_cell():
     }
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.permutations(["mapping", "epochs", "seed"]), st.permutations([0, 1, 2, 3]), st.permutations(["blm", "ilm", "flm"]))
 def test_order_and_extension_leave_names_as_they_are(axes, seeds, mappings):
     values = {"mapping": mappings, "epochs": [2, 1], "seed": seeds}
@@ -53,6 +53,22 @@ def test_where_something_lies_makes_no_other_run(place):
 def test_what_changes_a_number_makes_another_run(other):
     settings = {"data": "digits", "mapping": "blm"}
     assert names({"settings": settings}) != names({"settings": settings | other})
+
+
+def test_weights_make_another_run_by_the_name_of_their_file():
+    def named(*files):
+        return names({"settings": {"data": "digits"}, "grid": {"weights": list(files)}})
+
+    assert len(set(named("/a/first.safetensors", "/a/second.safetensors"))) == 2
+    assert named("/a/first.safetensors") == named("/moved/first.safetensors")
+    assert named("/a/first.safetensors") != names({"settings": {"data": "digits"}})
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(1e-6, 1.0), st.floats(1e-6, 1.0))
+def test_two_numbers_never_have_one_label(first, second):
+    cells = expand(Recipe(settings={"data": "digits"}, grid={"lr": [first, second]}))
+    assert len({cell.labels["lr"] for cell in cells}) == len({first, second})
 
 
 def test_cells_of_two_grids_with_equal_settings_are_one_run():
@@ -93,11 +109,17 @@ def test_two_data_sets_of_one_name_are_refused_unless_one_has_a_label():
     ("grid", "told"),
     [
         ({"mapping": []}, "no values"),
-        ({"mapping": [["blm"]]}, "is a list"),
+        ({"mapping": [["blm"]]}, "one value or a table"),
         ({"mapping": [{}]}, "sets nothing"),
         ({"mapping": [{"label": 3, "mapping": "blm"}]}, "no text"),
         ({"mapping": ["blmm"]}, "blm"),
         ({"mappping": ["blm"]}, "mapping"),
+        ({"reference": ["prob"]}, "did you mean 'probe'"),
+        ({"reference": [{"reference": {"a": 1}}]}, "is not known"),
+        ({"seed": [0], "lr": [0.1] * 10_000, "epochs": [1] * 10_000, "canvas": [32] * 10_000}, "more than"),
+        ({"device": ["cpu", "cuda"]}, "differ in device alone"),
+        ({"weights": ["/a/w.safetensors", "/b/w.safetensors"]}, "differ in weights alone.*different names"),
+        ({"mapping": [{"label": "x", "mapping": "blm"}, {"label": "x", "mapping": "ilm"}]}, "have the same labels"),
         ({"seed": list(range(1000)), "lr": [i / 1000 for i in range(1, 200)]}, "more than"),
     ],
 )
@@ -106,6 +128,7 @@ def test_what_is_wrong_with_a_grid_is_told(grid, told):
         expand(Recipe(settings={"data": "digits"}, grid=grid))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_names_are_names_of_folders(text):
     name = Cell({"data": "digits", "mapping": "blm"}, {}, text).name

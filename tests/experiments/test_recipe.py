@@ -17,6 +17,12 @@ grid:
 """
 
 
+def bomb(first, level):
+    """A few lines of YAML that stand for 9 to the power of 39 values."""
+    lines = (f"a{n}: &a{n} {level % (f'*a{n - 1},' * 9)}\n" for n in range(1, 40))
+    return f"a0: &a0 {first}\n{''.join(lines)}"
+
+
 def test_json_and_yaml_say_the_same(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(CONTENT))
     (tmp_path / "a.yaml").write_text(YAML)
@@ -32,6 +38,12 @@ def test_json_and_yaml_say_the_same(tmp_path):
         ("a.json", '{"grid": {"mapping": "blm"}}', "list"),
         ("a.yaml", "grid: [", "is no YAML"),
         ("a.yaml", "!!python/object/apply:os.getcwd []", "is no YAML"),
+        ("a.json", '{"grid": {"seed": [0], "seed": [1]}}', "'seed' stands twice"),
+        ("a.yaml", "settings: {lr: 1}\nsettings: {epochs: 2}", "'settings' stands twice"),
+        ("a.yaml", "a: &a [*a]", "aliases written out"),
+        ("a.yaml", "[" * 5_000, "nested too deeply"),
+        ("a.yaml", bomb("[x]", "[%s]"), "aliases written out"),
+        ("a.yaml", bomb("{x: 1}", "{<<: [%s]}"), "aliases written out"),
         ("a.txt", "{}", "neither .json nor .yaml"),
     ],
 )
@@ -41,6 +53,12 @@ def test_a_bad_recipe_is_one_sentence_with_its_name(tmp_path, name, text, told):
         read_recipe(tmp_path / name)
     assert name in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_aliases_and_merged_tables_are_taken(tmp_path):
+    text = "settings: &s {epochs: 2}\nalso:\n  - settings: {<<: *s, lr: 0.1}\n    grid: {seed: [0]}\n"
+    (tmp_path / "a.yaml").write_text(text)
+    assert read_recipe(tmp_path / "a.yaml").grids[0].settings == {"epochs": 2, "lr": 0.1}
 
 
 def test_a_recipe_that_is_not_there(tmp_path):

@@ -42,9 +42,22 @@ class RayRunner:
             raise extra_missing("ray", "ray", "engine 'ray'") from None
         self._ray = ray
         if not ray.is_initialized():
+            if self.address is None:
+                self._check_room()
             start_ray(ray, self.address, self.processes)
             self._own = ray
         return self
+
+    def _check_room(self) -> None:
+        """A cluster of this machine alone never grows: a task that asks for more would wait for ever."""
+        import torch
+
+        here = {"cpus": (self.cpus, self.processes), "gpus": (self.gpus, torch.cuda.device_count())}
+        for name, (asked, there) in here.items():
+            if asked > there:
+                raise ReprogramError(
+                    f"--{name}-per-run {asked:g} was given, but this machine has {there}; give less, or an --address"
+                )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for task in self._waiting:
@@ -74,8 +87,10 @@ class RayRunner:
             return Note.model_validate_json(self._ray.get(one))
         except self._ray.exceptions.RayError as error:
             reason = " ".join(str(error).split())[:300]
-            note = Note(state="failed", error=f"Ray could not finish it ({reason})")
             try:
+                before = grid.note(cell)  # what it was begun with stays known
+                origin = {} if before is None else before.origin
+                note = Note(state="failed", origin=origin, error=f"Ray could not finish it ({reason})")
                 grid.write_note(cell, note)
             except OSError as problem:
                 raise ReprogramError(f"{grid.path} cannot be written to ({problem.strerror}); check it") from None

@@ -123,14 +123,26 @@ def _runner(folder: GridFolder, plan: Plan, count: int) -> LocalRunner | RayRunn
 def _settle_stale(status: Status, plan: Plan, progress: Progress) -> None:
     """Find runs whose code, data or source are others than now, and do with them what the plan says."""
     begun = [cell for cell in status.cells if (note := status.notes.get(cell.name)) is not None and note.origin]
-    begun = [cell for cell in begun if status.states[cell.name] != "failed"]
+    begun = [cell for cell in begun if status.states[cell.name] != "failed" or plan.retry]
     if not begun:
         return
     origins = Origins()
     changed: dict[str, list[Cell]] = {}
     for cell in begun:
-        parts = differences(status.notes[cell.name].origin, origins.of(cell))
-        if parts:
+        failed = status.states[cell.name] == "failed"
+        try:
+            parts = differences(status.notes[cell.name].origin, origins.of(cell))
+        except ReprogramError:
+            if not failed:
+                raise
+            continue  # it will say so when it is begun again
+        if parts and failed:  # begun anew, and not continued from what others have left: that is what retrying is for
+            progress.say(
+                f"note: {cell.name} had failed with other {' and '.join(parts)}: begun anew, the old one is in replaced/"
+            )
+            status.folder.set_aside(cell)
+            status.notes.pop(cell.name)
+        elif parts:
             changed.setdefault(" and ".join(parts), []).append(cell)
     if not changed:
         return

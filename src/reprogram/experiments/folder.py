@@ -142,7 +142,7 @@ def located_recipe(recipe: Recipe) -> Recipe:
     )
 
 
-_PATHS = ("data", "model", "data_root", "weights", "prior", "templates")
+_PATHS = ("data", "model", "data_root", "weights", "prior", "templates", "labels")
 
 
 def _located_grid(settings: dict[str, Any], grid: dict[str, list[Any]]) -> dict[str, Any]:
@@ -166,7 +166,11 @@ def _located(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _located_alone(name: str, value: str, beside: dict[str, Any]) -> str:
-    owner = {"prior": {"mapping": "gaussian"}, "templates": {"model": beside.get("model", "openclip:ViT-B-32")}}
+    owner = {
+        "prior": {"mapping": "gaussian"},
+        "templates": {"model": beside.get("model", "openclip:ViT-B-32")},
+        "labels": {"model": beside.get("model", "onnx:model.onnx")},
+    }
     try:
         config = located(FitConfig.read({**owner.get(name, {}), name: value}))
     except ReprogramError:

@@ -1,8 +1,10 @@
 """The cells of a recipe: what each run is given, what it is called in tables, and its name by content."""
 
+import functools
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -12,11 +14,14 @@ from reprogram.errors import ReprogramError, shown, unknown
 from reprogram.experiments.outcomes import DATA
 from reprogram.experiments.recipe import LABEL, REFERENCE, Grid, Recipe
 from reprogram.mappings.registry import AUTO
+from reprogram.references.registry import REFERENCES
 from reprogram.run.config import FitConfig
 from reprogram.run.paths import safe_name
 
 #: Where something lies and what computes it: they do not make it another run.
-PLACES = ("data_root", "cache", "download", "device", "weights")
+PLACES = ("data_root", "cache", "download", "device")
+#: A file that counts by its name, wherever it lies: its content is compared elsewhere.
+_WEIGHTS = "weights"
 #: More runs than this are a slip of the pen.
 MOST = 100_000
 _DIGITS = 10
@@ -54,19 +59,25 @@ class Cell:
         """The reference method that it is a run of, if it is."""
         return self.settings.get(REFERENCE)
 
-    @property
+    @functools.cached_property
     def config(self) -> FitConfig:
         """What is carried out; whatever is wrong with it is told here."""
+        reference = self.reference
+        if reference is not None and (not isinstance(reference, str) or reference not in REFERENCES):
+            raise unknown("reference", str(reference), REFERENCES)
         return FitConfig.read({name: value for name, value in self.settings.items() if name != REFERENCE})
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """Its run folder: some words for people, and a digest of everything that makes it another run than others.
 
-        Data count by what they are called, not by where they lie; their content is compared elsewhere.
+        Data count by what they are called and weights by the name of their file, not by where they lie; their content is
+        compared elsewhere.
         """
         config = self.config
         given = {name: value for name, value in config.given.items() if name not in PLACES}
+        if config.weights is not None:
+            given[_WEIGHTS] = PurePath(config.weights).name
         what = {**given, "data": self.data, REFERENCE: self.reference}
         digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:_DIGITS]
         method = [config.named_program, config.named_mapping] if self.reference is None else [self.reference]
@@ -82,6 +93,8 @@ def expand(recipe: Recipe) -> list[Cell]:
     >>> [(cell.labels, cell.seed) for cell in expand(recipe)][:2]
     [({'mapping': 'blm'}, 0), ({'mapping': 'blm'}, 1)]
     """
+    if sum(math.prod(map(len, grid.grid.values())) for grid in recipe.grids) > MOST:  # before any of them is looked at
+        raise ReprogramError(f"the grid has more than {MOST:,} runs; give fewer values")
     cells: dict[str, Cell] = {}
     places: dict[str, str] = {}
     for cell in _cells(recipe.grids):
@@ -91,12 +104,40 @@ def expand(recipe: Recipe) -> list[Cell]:
                 f"data {places[cell.data]!r} and {spec!r} are both called {cell.data!r}; give one of them another name: "
                 f'{{"label": "other", "data": {json.dumps(spec)}}}'
             )
-        cells.setdefault(cell.name, cell)
-        if len(cells) > MOST:
-            raise ReprogramError(f"the grid has more than {MOST:,} runs; give fewer values")
+        _check_same(cells.setdefault(cell.name, cell), cell)
     axes = [axis for grid in recipe.grids for axis in grid.grid if axis != "seed"]
     labelled = [_with_labels(cell, axes) for cell in cells.values()]
-    return [_with_labels(cell, [*axes, *further]) for cell in labelled] if (further := _untold(labelled)) else labelled
+    if further := _untold(labelled):
+        labelled = [_with_labels(cell, [*axes, *further]) for cell in labelled]
+    _check_told_apart(labelled)
+    return labelled
+
+
+def _check_same(first: Cell, second: Cell) -> None:
+    """Refuse to take two runs for one that were meant to be two: they would differ in places alone."""
+    for place in (*PLACES, _WEIGHTS):
+        one, other = (getattr(cell.config, place) for cell in (first, second))
+        if one != other:
+            remedy = "give the files different names" if place == _WEIGHTS else "give one value"
+            raise ReprogramError(
+                f"two runs of the grid differ in {place} alone, {shown(one)} and {shown(other)}, and would be one run: "
+                f"where something lies or is computed makes no other one; {remedy}"
+            )
+
+
+def _check_told_apart(cells: Iterable[Cell]) -> None:
+    """Refuse labels that two different runs share: a table would take them for one."""
+    seen: dict[tuple[Any, ...], Cell] = {}
+    for cell in cells:
+        first = seen.setdefault((*cell.told.items(), cell.seed), cell)
+        if first is not cell:
+            names = dict.fromkeys([*first.settings, *cell.settings])
+            which = next((name for name in names if first.settings.get(name) != cell.settings.get(name)), DATA)
+            told = ", ".join(f"{axis} {shown(label)}" for axis, label in cell.told.items())
+            raise ReprogramError(
+                f"two different runs, with {which} {shown(first.settings.get(which))} and {shown(cell.settings.get(which))} "
+                f"have the same labels ({told}); give them different labels"
+            )
 
 
 def _untold(cells: Iterable[Cell]) -> list[str]:
@@ -194,7 +235,10 @@ def _value(axis: str, value: Any) -> tuple[str, bool, dict[str, Any]]:
 def _text(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "default"}[value]
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)  # two values never have one text
+    return str(value)
 
 
 def data_name(spec: str) -> str:

@@ -11,8 +11,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
+from pydantic import ValidationError
+
+from reprogram.errors import first_line
 from reprogram.experiments.carry_out import Work
 from reprogram.experiments.folder import GridFolder, Note
 from reprogram.experiments.grid import Cell
@@ -79,7 +82,10 @@ class _Worker(threading.Thread):
         """Take cells until there is none."""
         while (cell := self.todo.get()) is not None and not self.ending:
             self.told.put((cell, None))
-            note = self._carried_out(cell)
+            try:
+                note = self._carried_out(cell)
+            except Exception as error:  # a full disk, say: whoever waits for this cell must hear of it
+                note = Note(state="failed", error=f"nobody could carry it out ({type(error).__name__}: {first_line(error)})")
             if not self.ending:
                 self.told.put((cell, note))
         self.end()
@@ -92,15 +98,20 @@ class _Worker(threading.Thread):
             assert process.stdout is not None
             process.stdin.write(json.dumps(work.to_json()) + "\n")
             process.stdin.flush()
-            line = process.stdout.readline()
-        except OSError:
-            line = ""
-        if line:
-            return Note.model_validate_json(line)
-        code = self._stop()
-        note = Note(state="failed", error=f"the process that carried it out was ended from outside ({_ending(code)})")
+            found = _answer(process.stdout)
+        except (OSError, ValueError):  # also of a pipe that was closed this moment
+            found = None
+        if found is not None:
+            return found
+        code, folder = self._stop(), GridFolder(self.runner.folder)
+        before = folder.note(cell)  # what it was begun with stays known
+        note = Note(
+            state="failed",
+            origin={} if before is None else before.origin,
+            error=f"the process that carried it out was ended from outside ({_ending(code)})",
+        )
         if not self.ending:
-            GridFolder(self.runner.folder).write_note(cell, note)
+            folder.write_note(cell, note)
         return note
 
     def _running(self) -> "subprocess.Popen[str]":
@@ -143,6 +154,14 @@ class _Worker(threading.Thread):
         """End the process at once; what it is at can be continued."""
         self.ending = True
         self._stop()
+
+
+def _answer(lines: IO[str]) -> Note | None:
+    """The next note; what else stands there, such as what Python prints before the worker begins, is passed over."""
+    for line in lines:
+        with contextlib.suppress(ValidationError):
+            return Note.model_validate_json(line)
+    return None
 
 
 def _ending(code: int) -> str:

@@ -1,5 +1,6 @@
 """A recipe: which runs belong to an experiment, as one JSON or YAML file. Nothing here imports torch."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ LABEL = "label"
 #: The setting that makes a run one of a reference method instead of a program and a mapping.
 REFERENCE = "reference"
 _YAML = (".yaml", ".yml")
+_MOST_VALUES = 1_000_000  # in one file
 _FORM = 'such as {"settings": {"epochs": 5}, "grid": {"data": ["photos"], "mapping": ["blm", "blm+"], "seed": [0, 1, 2]}}'
 
 
@@ -69,7 +71,7 @@ def read_recipe(path: str | Path) -> Recipe:
     if file.suffix.lower() in _YAML:
         content = _yaml(file)
     elif file.suffix.lower() == ".json":
-        content = parse_json(read_bytes(file, "recipe"), f"recipe {shown(str(path))}", "mend it")
+        content = parse_json(read_bytes(file, "recipe"), f"recipe {shown(str(path))}", "mend it", unique=True)
     else:
         raise ReprogramError(f"recipe {shown(str(path))} is neither .json nor .yaml; name it so")
     if not isinstance(content, dict):
@@ -86,7 +88,30 @@ def _yaml(file: Path) -> Any:
     except ModuleNotFoundError:
         raise extra_missing("yaml", "models", "a recipe in YAML") from None
     try:
-        return yaml.safe_load(read_bytes(file, "recipe").decode("utf-8", "replace"))
+        text = read_bytes(file, "recipe").decode("utf-8", "replace")
+        _check_nodes(yaml.compose(text, Loader=yaml.SafeLoader))
+        return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
         raise ReprogramError(f"recipe {shown(str(file))} is no YAML ({reason}); mend it, or write JSON") from None
+
+
+def _check_nodes(root: Any) -> None:
+    """Refuse names that are given twice, of which YAML takes the last one, and aliases that stand for endless text."""
+    sizes: dict[int, int] = {}
+
+    def size(node: Any) -> int:
+        """How many values it has, with each alias written out."""
+        if id(node) in sizes:
+            return sizes[id(node)]
+        sizes[id(node)] = _MOST_VALUES + 1  # one that holds itself has no end
+        parts = node.value if isinstance(node.value, list) else []
+        names = Counter(part[0].value for part in parts if isinstance(part, tuple) and isinstance(part[0].value, str))
+        if twice := next((name for name, count in names.items() if count > 1), None):
+            raise ValueError(f"{shown(twice)} stands twice in one table")
+        inner = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]
+        sizes[id(node)] = 1 + sum(map(size, inner))
+        return sizes[id(node)]
+
+    if root is not None and size(root) > _MOST_VALUES:
+        raise ValueError(f"with its aliases written out, it has more than {_MOST_VALUES:,} values")

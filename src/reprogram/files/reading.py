@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from reprogram.errors import ReprogramError, first_line
+from reprogram.errors import ReprogramError, first_line, shown
 from reprogram.files.foreign import opened
 from reprogram.files.seals import HEADER, KEY, is_sealed, tensor_digest
 
@@ -37,7 +37,7 @@ def read_bytes(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
     return content
 
 
-def parse_json(text: str | bytes, what: str, remedy: str, *, finite: bool = True) -> Any:
+def parse_json(text: str | bytes, what: str, remedy: str, *, finite: bool = True, unique: bool = False) -> Any:
     """The value of a JSON text, or our error: what it is not, why, and what to do.
 
     NaN and Infinity, which are no JSON, and more than 64 levels are refused.
@@ -47,16 +47,27 @@ def parse_json(text: str | bytes, what: str, remedy: str, *, finite: bool = True
         what: the beginning of the message: what is not readable.
         remedy: what to do.
         finite: whether numbers beyond floating point, such as 1e999, are refused, too. It costs time where there are many.
+        unique: whether a name that stands twice in one table is refused; else the last one counts.
     """
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8", errors="surrogateescape")
-        value = json.loads(text, parse_constant=no_number, parse_float=_finite if finite else None)
+        pairs = _once if unique else None
+        value = json.loads(text, parse_constant=no_number, parse_float=_finite if finite else None, object_pairs_hook=pairs)
         check_depth(value)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else first_line(error)
         raise ReprogramError(f"{what} ({reason}); {remedy}") from None
     return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{shown(name)} stands twice in one table")
+        found[name] = value
+    return found
 
 
 def read_json(path: Path, what: str, *, most: int = MOST_BYTES) -> Any:

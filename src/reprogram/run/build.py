@@ -75,7 +75,7 @@ def prepare(
     data = data if data is not None else configured_data(config)
     frozen = configured_frozen(config, data, progress)
     if memory is not None:
-        frozen.memory = PassMemory(memory, frozen.fingerprint)
+        frozen.memory = PassMemory(memory, f"{frozen.fingerprint} {'probabilities' if frozen.log_probabilities else ''}")
     config = resolve(config, known_facts(frozen, data))
     if config.program == AUTO and config.mapping != AUTO and MAPPINGS[config.mapping].load().learned:
         config = without_program(config)  # it is trained itself, for many epochs: there is no first answer to improve on

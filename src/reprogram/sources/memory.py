@@ -26,7 +26,7 @@ class PassMemory:
 
     Args:
         folder: where they are kept; it may be removed at any time.
-        fingerprint: of the frozen model.
+        fingerprint: of the frozen model, and of how its answers become logits.
         most: bytes that the folder may take; what comes later is not kept.
     """
 
@@ -78,7 +78,9 @@ class PassMemory:
     def _take(self, size: int) -> bool:
         """Whether there is room for so many bytes more; other processes' are counted when the first one asks."""
         if self._room is None:
-            taken = sum(file.stat().st_size for file in self.folder.glob("*.safetensors")) if self.folder.is_dir() else 0
+            taken = 0
+            with suppress(OSError):  # removed this moment
+                taken = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
             self._room = self.most - taken
         self._room -= size
         return self._room >= 0
