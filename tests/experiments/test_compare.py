@@ -115,6 +115,21 @@ def test_a_grid_that_was_moved_goes_on(made, tmp_path, monkeypatch):
     assert status_of(GridFolder(tmp_path / "copy")).counts["done"] == 8
 
 
+def test_a_run_that_was_interrupted_goes_on_where_its_data_have_been_moved(shapes, tmp_path):
+    folder, (old, new) = GridFolder(tmp_path / "grid"), (tmp_path / "old" / "shapes", tmp_path / "new" / "shapes")
+    shutil.copytree(shapes, old)
+    recipe = recipe_of(old, mapping=["blm"], seed=[0])
+    (cell,) = compare(recipe, folder.path, Plan(jobs=1)).cells
+    before = numbers(folder.path)
+    folder.write_note(cell, folder.note(cell).model_copy(update={"state": "running"}))
+    (folder.run(cell) / "result.json").unlink()
+    new.parent.mkdir()
+    old.rename(new)
+    status = compare(recipe_of(new, mapping=["blm"], seed=[0]), folder.path, Plan(jobs=1))
+    assert status.counts["done"] == 1, status.notes
+    assert numbers(folder.path) == before
+
+
 def test_one_failure_stops_nothing_and_is_kept_until_it_is_retried(data, tmp_path):
     folder = tmp_path / "grid"
     recipe = recipe_of(
@@ -212,6 +227,19 @@ def test_a_failed_run_is_not_continued_from_what_other_code_has_left(data, tmp_p
     assert compare(recipe, folder.path, Plan(retry=True)).counts["done"] == 1
     assert folder.note(cell).origin == note.origin
     assert {path.name for path in (folder.path / "replaced").iterdir()} == {f"{cell.name}-1", f"{cell.name}-1.json"}
+
+
+def test_a_kept_run_that_goes_on_does_not_forget_what_it_was_begun_with(data, tmp_path):
+    folder = GridFolder(tmp_path / "grid")
+    recipe = recipe_of(data, mapping=["blm"], seed=[0])
+    (cell,) = compare(recipe, folder.path, Plan(jobs=1)).cells
+    old = {**folder.note(cell).origin, "code": "reprogram 0.0"}
+    folder.write_note(cell, Note(state="running", origin=old))
+    (folder.run(cell) / "result.json").unlink()
+    assert compare(recipe, folder.path, Plan(jobs=1, stale="keep")).counts["done"] == 1
+    assert folder.note(cell).origin == old
+    with pytest.raises(ReprogramError, match="with other code"):
+        compare(recipe, folder.path)
 
 
 def test_another_prior_is_noticed(data, tmp_path):

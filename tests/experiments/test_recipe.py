@@ -74,5 +74,19 @@ def test_given_axes_replace_those_of_every_grid():
     assert changed.grids[1].settings == {"mapping": "blm+"}
 
 
+def test_a_flag_adds_no_grid_to_a_recipe_of_further_ones():
+    recipe = Recipe(settings={"seed": 3, "lr": 0.1}, also=[{"settings": {"data": "a"}, "grid": {"mapping": ["blm"]}}])
+    (grid,) = recipe.with_axes({"seed": [1]}).grids
+    assert grid.settings == {"lr": 0.1, "data": "a"}
+    assert grid.grid == {"mapping": ["blm"], "seed": [1]}
+
+
+def test_a_flag_never_makes_a_label_lie():
+    recipe = Recipe(grid={"method": [{"label": "BLM", "mapping": "blm"}, {"label": "slow", "mapping": "blm", "lr": 0.1}]})
+    with pytest.raises(ReprogramError, match="mapping was given, but 'BLM' on axis 'method' of the recipe sets it"):
+        recipe.with_axes({"mapping": ["ilm"]})
+    assert recipe.with_axes({"seed": [1]}).grid["method"] == recipe.grid["method"]
+
+
 def test_without_axes_nothing_changes():
     assert Recipe(**CONTENT).with_axes({}) == Recipe(**CONTENT)

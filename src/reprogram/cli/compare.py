@@ -20,6 +20,7 @@ from reprogram.experiments.settings import Plan
 from reprogram.experiments.tables import FILES, Results, write_tables
 from reprogram.files import read_sealed
 from reprogram.progress import Progress, TerminalProgress, for_stream
+from reprogram.report.names import counted
 from reprogram.run.first import duration
 from reprogram.text import printable, shortened
 
@@ -76,7 +77,7 @@ class Teller:
         if self.status is None:
             self.status, self.before = status, counts["done"] + counts["failed"]
             told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-            self.progress.say(f"{len(status.cells)} runs in {status.folder.path}: {told}")
+            self.progress.say(f"{counted(len(status.cells), 'run')} in {status.folder.path}: {told}")
         if cell is None:
             return
         if status.states[cell.name] == "running":
@@ -125,7 +126,7 @@ def _list(status: Status) -> None:
     ]
     show_table((*axes, "seed", "state"), rows, numbers=("seed",))
     told = ", ".join(f"{count} {state}" for state, count in status.counts.items() if count)
-    show(f"{len(status.cells)} runs: {told}")
+    show(f"{counted(len(status.cells), 'run')}: {told}")
 
 
 def finish(status: Status, command: CompareCommand, progress: Progress) -> int:

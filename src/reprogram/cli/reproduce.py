@@ -32,7 +32,11 @@ def reproduce(plan: ReproducePlan) -> int:
     if command.dry_run:
         found = planned(name, out, data_root=root, datasets=datasets, seeds=seeds)
         _list(found, root)
-        _cost(estimate(found.status.those("waiting") or found.status.cells, progress))
+        left = [cell for cell in found.status.cells if found.status.states[cell.name] != "done"]
+        if left:
+            _cost(estimate(left, progress))
+        else:
+            show("nothing is left to carry out")
         return 0
     files_matter()
     how = Plan(**{name: getattr(command, name) for name in Plan.model_fields})

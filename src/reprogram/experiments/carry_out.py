@@ -9,9 +9,11 @@ from typing import Any
 
 from reprogram.errors import ReprogramError, first_line
 from reprogram.experiments.folder import GridFolder, Note
-from reprogram.experiments.grid import Cell
+from reprogram.experiments.grid import PLACES, Cell
 from reprogram.experiments.origin import Origins
+from reprogram.files import read_sealed, write_sealed
 from reprogram.progress import PlainProgress
+from reprogram.run.config import GIVEN, FitConfig
 from reprogram.run.folder import run_fit
 
 
@@ -60,7 +62,7 @@ def carry_out(work: Work, origins: Origins) -> Note:
         origin: dict[str, str] = {}
         try:
             torch.set_num_threads(work.threads)
-            origin = origins.of(cell)
+            origin = _begun_with(cell, folder) or origins.of(cell)
             folder.write_note(cell, Note(state="running", origin=origin))
             _run(cell, folder, origins)
             note = Note(state="done", origin=origin)
@@ -75,9 +77,16 @@ def carry_out(work: Work, origins: Origins) -> Note:
     return note
 
 
+def _begun_with(cell: Cell, folder: GridFolder) -> dict[str, str]:
+    """What a run was begun with that is continued: it stays so, also where it is kept although something has changed."""
+    before = folder.note(cell) if (folder.run(cell) / "config.json").is_file() else None
+    return {} if before is None else before.origin
+
+
 def _run(cell: Cell, folder: GridFolder, origins: Origins) -> None:
     config, place = cell.config, folder.run(cell)
     place.parent.mkdir(parents=True, exist_ok=True)
+    _relocate(place, config)
     if cell.reference is None:
         data, passes = origins.data(config), folder.passes
         run_fit(config, place, data=data, resume=True, progress=PlainProgress(), memory=passes)
@@ -85,3 +94,15 @@ def _run(cell: Cell, folder: GridFolder, origins: Origins) -> None:
     from reprogram.references import run_reference
 
     run_reference(cell.reference, config, place, resume=True, progress=PlainProgress())
+
+
+def _relocate(place: Path, config: FitConfig) -> None:
+    """Tell a run that was begun where its files lie now, and what computes it: a grid takes it for the same run."""
+    path = place / "config.json"
+    if not path.is_file():
+        return
+    content = read_sealed(path, "run configuration", remedy="make the run again")
+    now = {name: config.given[name] for name in ("data", "weights", *PLACES) if name in config.given}
+    moved = {name: value for name, value in now.items() if content.get(name) != value}
+    if moved:
+        write_sealed(path, {**content, **moved, GIVEN: {**content.get(GIVEN, {}), **moved}})

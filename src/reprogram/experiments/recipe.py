@@ -48,15 +48,27 @@ class Recipe(Grid):
         return [*own, *further]
 
     def with_axes(self, axes: dict[str, list[Any]]) -> "Recipe":
-        """The same experiment with other values: of each axis here, these instead of what any grid says of it."""
+        """The same experiment with other values: of each axis here, these instead of what any grid says of it.
+
+        Raises:
+            ReprogramError: values of another axis set it along with others; their labels would tell what is not so.
+        """
+        others = [item for grid in self.grids for item in grid.grid.items() if item[0] not in axes]
+        for axis, value in ((axis, value) for axis, values in others for value in values if isinstance(value, dict)):
+            if twice := [name for name in axes if name in value]:
+                raise ReprogramError(
+                    f"{twice[0]} was given, but {shown(value.get(LABEL, value))} on axis {axis!r} of the recipe sets it, "
+                    "too; leave it out, or change the recipe"
+                )
 
         def changed(grid: Grid) -> dict[str, Any]:
             settings = {name: value for name, value in grid.settings.items() if name not in axes}
-            # an axis that sets this one along with others, under labels, would otherwise win over what was given
             kept = {name: values for name, values in grid.grid.items() if name not in axes}
             return {"settings": settings, "grid": {**kept, **axes}}
 
-        return Recipe.read({**changed(self), "title": self.title, "also": [changed(grid) for grid in self.also]})
+        # a recipe of further grids alone has none of its own, and gets none
+        own = changed(self) if self.grid or not self.also else {"settings": changed(self)["settings"]}
+        return Recipe.read({**own, "title": self.title, "also": [changed(grid) for grid in self.also]})
 
 
 def read_recipe(path: str | Path) -> Recipe:
