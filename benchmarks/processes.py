@@ -94,6 +94,7 @@ def page(content: dict[str, Any]) -> str:
     (first, one), (second, many) = speeds.items()
     ratios = [after / before for before, after in zip(one, many, strict=True)]
     own = f"{content['image_size']} px images on a" if content["program"] == "padding" else "a"
+    beside = ": most of it was other work, and the numbers say little about a quiet machine" if content["load"] > 2 else ""
     lines = [
         "# Two processes against two threads",
         "",
@@ -102,7 +103,7 @@ def page(content: dict[str, Any]) -> str:
         f"{content['program']}, {own} canvas of {content['canvas']}, EfficientNet-Lite0, in fresh processes, alternately, "
         f"{content['rounds']} times each. Images per second in an epoch of training, without the first one: median (least "
         "to most). The loss of the first epoch is the same to five digits. The load of the machine when a fit began was "
-        f"{content['load']:.1f} in the median; {'what is above 1 to 2 is other work' if content['load'] > 2 else 'it had nothing else to do'}.",
+        f"{content['load']:.1f} in the median{beside}.",
         "",
         f"| {first} | {second} | ratio, median of the rounds (least to most) |",
         "|---|---|---|",
