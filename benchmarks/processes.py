@@ -5,8 +5,9 @@
 
 Fits EfficientNet-Lite0 under a program in fresh processes, alternately as one process with N threads and as N processes with
 one thread that `torchrun` starts, with the same images, order and batches. What is compared is images per second in an epoch
-of training, without the first one. Both ways must end with the same loss, or nothing is written. Prints a table and writes
-benchmarks/processes.json and docs/results/processes.md; the machine should have nothing else to do.
+of training, without the first one. In that one both must have the same loss, or nothing is written; later, Adam makes more
+of what rounding differs in. Prints a table and writes benchmarks/processes.json and docs/results/processes.md; the machine
+should have nothing else to do.
 """
 
 import argparse
@@ -56,7 +57,7 @@ def way(count: int, threads: int) -> str:
 
 
 def fit_once(count: int, threads: int, given: argparse.Namespace) -> tuple[float, float]:
-    """Images per second, the median of the epochs after the first one, and the last loss."""
+    """Images per second, the median of the epochs after the first one, and the loss of the first one."""
     sleeping = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "OMP_NUM_THREADS": str(threads)}
     start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +68,7 @@ def fit_once(count: int, threads: int, given: argparse.Namespace) -> tuple[float
     if done.returncode:
         sys.exit(done.stderr)
     epochs = json.loads(done.stdout.splitlines()[-1])
-    return statistics.median(speed for speed, _ in epochs[1:] or epochs), epochs[-1][1]
+    return statistics.median(speed for speed, _ in epochs[1:] or epochs), epochs[0][1]
 
 
 def measure(given: argparse.Namespace) -> tuple[dict[str, list[float]], float]:
@@ -82,7 +83,7 @@ def measure(given: argparse.Namespace) -> tuple[dict[str, list[float]], float]:
             speeds[way(*one)].append(speed)
             losses.append(loss)
             print(f"round {turn + 1}, {way(*one)}: {speed:.1f} images/s, loss {loss:.6f}", flush=True)
-    if max(losses) - min(losses) > 1e-3 * max(losses):
+    if max(losses) - min(losses) > 1e-5 * max(losses):
         sys.exit(f"the losses differ ({min(losses)} to {max(losses)}): the two ways do not train the same")
     return speeds, statistics.median(loads)
 
@@ -93,6 +94,7 @@ def page(content: dict[str, Any]) -> str:
     (first, one), (second, many) = speeds.items()
     ratios = [after / before for before, after in zip(one, many, strict=True)]
     own = f"{content['image_size']} px images on a" if content["program"] == "padding" else "a"
+    beside = ": most of it was other work, and the numbers say little about a quiet machine" if content["load"] > 2 else ""
     lines = [
         "# Two processes against two threads",
         "",
@@ -100,8 +102,8 @@ def page(content: dict[str, Any]) -> str:
         f"{content['images']} images of {Path(content['data']).name} in batches of {content['batch_size']}, "
         f"{content['program']}, {own} canvas of {content['canvas']}, EfficientNet-Lite0, in fresh processes, alternately, "
         f"{content['rounds']} times each. Images per second in an epoch of training, without the first one: median (least "
-        f"to most). Both end with the same loss. The load of the machine when a fit began was {content['load']:.1f} in the "
-        f"median; {'what is above 1 to 2 is other work' if content['load'] > 2 else 'it had nothing else to do'}.",
+        "to most). The loss of the first epoch is the same to five digits. The load of the machine when a fit began was "
+        f"{content['load']:.1f} in the median{beside}.",
         "",
         f"| {first} | {second} | ratio, median of the rounds (least to most) |",
         "|---|---|---|",
