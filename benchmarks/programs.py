@@ -280,27 +280,15 @@ def tables(study: Study) -> str:
             cells = [start[name, program][mapping] for name in names if (name, program) in start]
             rows.append([program, mapping, *(f"{percent(cell['test'])} ({percent(cell['val'])})" for cell in cells)])
     lines += table(["program", "mapping", *names], rows)
-    steep = [(name, how, found) for kind, name, how, found in runs if kind == "gradients"]
+    steep = [(name, how, found) for kind, name, how, found in runs if kind == "gradients" and name in names]
     if steep:
         lines += ["### The gradient at the start, with the plain loss and at the calibrated temperature", ""]
-        rows = []
-        for name, how, found in steep:
-            for kind in ("plain", "calibrated"):
-                of = found[kind]
-                facts = [f"{of['loss']:.2f}", f"{of['carried']:.0f}", f"{of['train·train']:.2f}", f"{of['train·val']:.2f}"]
-                at = 1.0 if kind == "plain" else found["temperature"]
-                rows.append([name, how["program"], how["mapping"], f"{at:.2g}", *facts])
-        head = [
-            "set",
-            "program",
-            "mapping",
-            "T",
-            "loss",
-            "images of 64 that carry it",
-            "cos(train, train)",
-            "cos(train, val)",
+        lines += gradient_table(steep)
+        lines += [
+            "### One step of so much against the sign of the gradient, accuracy in %: train, val; val by ω estimated anew",
+            "",
         ]
-        lines += table(head, rows)
+        lines += step_table(steep)
     for program in PROGRAMS:
         for mapping in MAPPINGS:
             chosen: dict[str, dict[str, list[Any]]] = {}
@@ -311,6 +299,34 @@ def tables(study: Study) -> str:
             if chosen:
                 lines += [f"### {program}, {mapping}", "", *trained_table(names, chosen, start, program, mapping)]
     return "\n".join(lines)
+
+
+def gradient_table(steep: list[Any]) -> list[str]:
+    """What the gradient is made of."""
+    rows = []
+    for name, how, found in steep:
+        for kind in ("plain", "calibrated"):
+            of = found[kind]
+            cosines = [f"{of[part]:.2f}" for part in ("train·train", "train·val", "coarse train·train", "coarse train·val")]
+            at = 1.0 if kind == "plain" else found["temperature"]
+            rows.append(
+                [name, how["program"], how["mapping"], f"{at:.2g}", f"{of['loss']:.2f}", f"{of['carried']:.0f}", *cosines]
+            )
+    head = ["set", "program", "mapping", "T", "loss", "images of 64 that carry it", "cos(train, train)", "cos(train, val)"]
+    return table([*head, "coarse cos(train, train)", "coarse cos(train, val)"], rows)
+
+
+def step_table(steep: list[Any]) -> list[str]:
+    """What one step does, at the calibrated temperature."""
+    rows = []
+    for name, how, found in steep:
+        cells = []
+        for after in found["moved"].values():
+            old, new = after["as it was"], after["estimated anew"]
+            values = (old["train"]["accuracy"], old["val"]["accuracy"], new["val"]["accuracy"])
+            cells.append("{}, {}; {}".format(*map(percent, values)))
+        rows.append([name, how["program"], how["mapping"], *cells])
+    return table(["set", "program", "mapping", *(f"{step:g}" for step in STEPS)], rows)
 
 
 def trained_table(names: list[str], chosen: Any, start: Any, program: str, mapping: str) -> list[str]:
