@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from reprogram import Frozen, fit
-from reprogram.errors import NonFiniteError
+from reprogram.errors import NonFiniteError, ReprogramError
+from reprogram.mappings.settings import PriorMatrix
 from reprogram.programs.base import NoProgram
 from reprogram.ranks import LostRank, joined
 from reprogram.training.choice import select_mapping
@@ -104,6 +105,15 @@ def diverged(ranks):
     return "went on"
 
 
+def disagreed(ranks):
+    """The last process has an image less, as where a copy of a folder is not complete."""
+    try:
+        fit(build("blm", small_frozen()), small_data(n=61 - (ranks.rank == ranks.size - 1)), **HOW, epochs=1, ranks=ranks)
+    except ReprogramError as error:
+        return str(error)
+    return "went on"
+
+
 def primitives(ranks):
     """Sums, rows, words and errors; what each process has differs by its rank."""
     rank, size = ranks.rank, ranks.size
@@ -122,6 +132,11 @@ def primitives(ranks):
     idle = nn.Parameter(torch.zeros(1))
     ranks.sum_gradients([theta, idle])
     found["gradients"] = [theta.grad.tolist(), idle.grad.tolist()]
+    ranks.agree({"data": "a", "settings": [None, 0.1], "prior": PriorMatrix(torch.eye(2))})
+    try:
+        ranks.agree({"data": "a", "settings": {"seed": 0}, "source model": "b" if rank < size - 1 else "c"})
+    except ReprogramError as error:
+        found["disagreed"] = str(error)
     with ranks.held():
         if rank == size - 1:
             raise NonFiniteError(f"rank {rank} has met infinity, but finite numbers are expected")
@@ -151,7 +166,12 @@ def some(folder, names=("blm", "blm+")):
             # what one process has begun, and that nobody has
             fits(folder, found, ranks, "continued", lambda: trained("blm", ranks, checkpoint=folder / "begun"))
             fits(folder, found, ranks, "untrained", lambda: untrained(ranks))
-            found |= {"chosen": chosen(ranks), "covered": covered(ranks), "diverged": diverged(ranks)}
+            found |= {
+                "chosen": chosen(ranks),
+                "covered": covered(ranks),
+                "diverged": diverged(ranks),
+                "other": disagreed(ranks),
+            }
         (folder / f"{ranks.rank}.json").write_text(json.dumps(found))
 
 

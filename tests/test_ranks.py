@@ -151,6 +151,9 @@ def test_processes_exchange_sums_rows_words_and_errors(size, request):
         assert said["told"] == [{"said": "by 0", "none": None}, [[0.0], [1.0], [2.0]]]
         assert said["aligned"] == [[0.0, 0.0], [0.0, 0.0]]
         assert said["gradients"] == [[[sum(range(1, count + 1))] * 2] * 2, [0.0]]
+        assert said["disagreed"].startswith(
+            f"rank {count - 1} of {count} has other source model than the first process, but"
+        )
         assert said["settled"] == f"rank {count - 1} has met infinity"
         assert found[rank]["turn"] == ([] if rank == 0 else [True]), "the first one fills, the others find it filled"
 
@@ -215,6 +218,11 @@ def test_what_one_process_meets_ends_all_of_them_alike(two):
     expected = alone.diverged(ALONE)
     assert "the logits hold NaN or infinity in epoch 1 of 2" in expected
     assert [found["diverged"] for found in two[1]] == [expected] * 2
+
+
+def test_processes_with_other_images_do_not_begin(two):
+    for found in two[1]:
+        assert found["other"].startswith("rank 1 of 2 has other data than the first process, but all are to do the same")
 
 
 def test_a_process_that_answers_no_more_is_named(tmp_path):

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -121,6 +121,9 @@ class Ranks:
         """What the first process finds out by `say`, which no other one calls: plain JSON values, and tensors."""
         return say()
 
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """Raise on all processes where one has other facts than the first: what they add up would mean nothing."""
+
     def held(self) -> AbstractContextManager[None]:
         """Where one process alone may meet numbers that are not finite; `settle` then raises that on all of them."""
         return nullcontext()
@@ -219,6 +222,23 @@ class JoinedRanks(Ranks):
         self._sent(json.dumps(said[0]).encode(), 0)
         self._sent(save({name: tensor.detach().cpu().contiguous() for name, tensor in said[1].items()}), 0)
         return said
+
+    @override
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        import torch
+
+        own = json.loads(json.dumps(dict(facts), default=repr))
+        first, _ = self.told(lambda: (own, {}))
+        names = list(first)
+        other = torch.zeros(self.size, len(names), dtype=torch.int64)
+        other[self.rank] = torch.tensor([own.get(name) != first[name] for name in names])
+        for rank, row in enumerate(self.sum(other).tolist()):
+            if any(row):
+                what = " and ".join(name for name, differs in zip(names, row, strict=True) if differs)
+                raise ReprogramError(
+                    f"{self._named([rank])} has other {what} than the first process, but all are to do the same; give every "
+                    "machine the same files and the same version of everything"
+                )
 
     @override
     @contextlib.contextmanager

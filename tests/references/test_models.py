@@ -87,6 +87,19 @@ def test_weights_fit_a_network_of_the_same_kind(whole):
         assert torch.allclose(model(images), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_clip_of_any_precision_gives_features(dtype, whole):
+    frozen = nets.clip()
+    frozen.module.image_tower.to(dtype)
+    model = ReferenceModel(frozen, nets.CLASSES, 16, whole=whole, seed=0)
+    scores = model(nets.images(4, 16))
+    assert (scores.dtype, scores.shape) == (torch.float32, (4, 3))
+    scores.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert {weight.dtype for weight in frozen.module.image_tower.parameters()} == {dtype}
+
+
 def test_a_plain_loop_finds_the_same_last_layer():
     """finetune-linear in a few lines of torch: features once, then Adam on a linear layer."""
     frozen, data = nets.classifier(), small_data()

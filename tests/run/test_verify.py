@@ -108,6 +108,14 @@ def test_a_part_of_another_run_is_noticed(place, other_run, name):
     assert problems(run)
 
 
+def test_a_precision_that_was_left_to_the_device_is_no_other_run(place):
+    run = place / "runs" / "one"
+    sealed.forge(run / "config.json", precision="auto")
+    assert problems(run) == []
+    sealed.forge(run / "config.json", precision="bf16")
+    assert problems(run)
+
+
 def test_files_of_two_runs_do_not_fit_together(place):
     mapping, other = place / "mapping", place / "runs" / "one" / "artefact"
     shutil.copy(other / "artefact.safetensors", mapping)

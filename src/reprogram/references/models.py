@@ -18,7 +18,7 @@ from reprogram.mappings.settings import NormalizedSettings
 from reprogram.programs.base import make_program
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.sources.frozen import Frozen
-from reprogram.sources.last_layer import Penultimate, penultimate
+from reprogram.sources.last_layer import ImageEmbedding, Penultimate, penultimate
 
 
 class Head(LearnedMapping):
@@ -52,6 +52,8 @@ class Unfrozen(Frozen):
     """
 
     def __init__(self, module: nn.Module, source: Frozen, labels: Sequence[str]) -> None:
+        if isinstance(module, ImageEmbedding):
+            module.dtype = torch.float32  # what it hands to its tower, whose weights become that, too
         super().__init__(module.float(), **_described(source), labels=labels)
         self.add_module("trained", self.module)
         for parameter in self.module.parameters():

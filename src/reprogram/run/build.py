@@ -1,5 +1,6 @@
 """A configuration becomes data, a frozen model and a `Reprogrammed`; `fit_data` does all of it and trains."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def prepare(
         memory: a folder by which runs share what the frozen model says under untrained programs; see `PassMemory`.
         ranks: the processes that carry the run out.
     """
-    data = data if data is not None else configured_data(config)
+    with ranks.in_turn() if config.download else nullcontext():  # one fetches, and the others find it there
+        data = data if data is not None else configured_data(config)
     frozen = configured_frozen(config, data, progress)
     if memory is not None:
         frozen.memory = PassMemory(memory, f"{frozen.fingerprint} {'probabilities' if frozen.log_probabilities else ''}")
@@ -83,6 +85,8 @@ def prepare(
     model = build(config, frozen, data)
     sizes = pixel_sizes(model.program, config.augment)
     data, skipped = decoding_of(config, ranks).decode(data, sizes, model.program.interpolation, progress)
+    if ranks.size > 1:
+        ranks.agree({"data": data.digest(), "source model": frozen.fingerprint})
     return Prepared(config, data, model, tuple(skipped), ranks=ranks)
 
 

@@ -200,6 +200,8 @@ def _together(folder: Path, checkpoint: Path) -> None:
         epochs = epochs[1:]
         chosen.add(str(read_sealed(folder / FIRST, "file", remedy=_continue(folder)).get("digest")))
     settings = stored_config(folder).training().model_dump(mode="json", exclude={"epochs", "calibration"})
+    if settings["precision"] == "auto":
+        del settings["precision"]  # the checkpoint says what that was on its device
     differing = [
         name
         for name, differs in (

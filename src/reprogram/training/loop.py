@@ -94,6 +94,7 @@ def fit(
     progress.say(f"network: {model.accelerate(passes)}")
     checkpoint = None if checkpoint is None else Path(checkpoint)
     origin = _origin(model, data, settings)
+    ranks.agree(origin)
     found, _ = ranks.told(lambda: (checkpoint is not None and checkpoint.exists(), {}))
     if checkpoint is not None and found:
         state.restore(checkpoint, origin)
