@@ -11,7 +11,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from reprogram.experiments.compare import status_of
+from reprogram.experiments.comparison import status_of
 from reprogram.experiments.figures import methods_drawing
 from reprogram.experiments.folder import GridFolder
 from reprogram.experiments.gather import gathered

@@ -164,8 +164,9 @@ def test_the_licences_are_those_that_the_installed_packages_state():
 def test_the_wheel_bundles_nothing_of_others():
     assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["src/reprogram"]}
     files = [path for path in (ROOT / "src" / "reprogram").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    papers = [ROOT / "src" / "reprogram" / "experiments" / part for part in ("paper", "recipes")]  # numbers, and our recipes
     pages = [ROOT / "src" / "reprogram" / part / "page" for part in ("report", "serve")]  # written here, as the rest is
-    assert {path.suffix for path in files if path.name != "py.typed" and path.parent not in pages} == {".py"}
+    assert {path.suffix for path in files if path.name != "py.typed" and path.parent not in [*pages, *papers]} == {".py"}
 
 
 def test_the_extras_of_a_package_are_followed():

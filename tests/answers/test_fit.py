@@ -354,7 +354,7 @@ def test_mistakes_are_one_sentence(answers, shards, tmp_path):
         with pytest.raises(ReprogramError, match=message) as raised:
             fit_files(*arguments, **options)
         assert "\n" not in str(raised.value)
-    with pytest.raises(ReprogramError, match="does not exist"):
+    with pytest.raises(ReprogramError, match="neither a run nor a mapping"):
         AnswerMapping.load(tmp_path)
     (tmp_path / "mine.txt").touch()
     fitted = fit_files(answers, "blm", holdout=0)

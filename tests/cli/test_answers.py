@@ -159,7 +159,7 @@ MISTAKES = {
     "odd predictions": (["map", "predict", "shards", "answers.jsonl", "--out", "x.txt"], "none of .csv, .jsonl, .parquet"),
     "address": (["map", "answers.jsonl", "--address", "auto"], "only the ray engine"),
     "no mapping": (["map", "predict", "nothing", "answers.jsonl"], "is not a folder"),
-    "no such mapping": (["map", "predict", "shards", "answers.jsonl"], "does not exist"),
+    "no such mapping": (["map", "predict", "shards", "answers.jsonl"], "neither a run nor a mapping"),
     "no data": (["logits", "--data", "nothing", "--out", "x"], "neither a folder"),
     "no model": (["logits", "--model", "nothing", "--out", "x"], "source:name"),
     "no out": (["logits"], "out is missing"),

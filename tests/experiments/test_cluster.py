@@ -2,7 +2,7 @@
 
 import pytest
 
-from reprogram.experiments.compare import compare
+from reprogram.experiments.comparison import compare
 from reprogram.experiments.recipe import Recipe
 from reprogram.experiments.settings import Plan
 from reprogram.files import read_sealed

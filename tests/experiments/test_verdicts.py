@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from grids import make_up
-from reprogram.experiments.compare import status_of
+from reprogram.experiments.comparison import status_of
 from reprogram.experiments.folder import GridFolder
 from reprogram.experiments.items import ITEMS, item_recipe
 from reprogram.experiments.published import PublishedNumber, published_table

@@ -21,7 +21,8 @@ from reprogram.data.registry import check_data_spec
 from reprogram.errors import ReprogramError, nearest, shown, unknown
 from reprogram.files import read_json, read_sealed, settle_folder
 from reprogram.files.foreign import expanded, is_file, is_folder
-from reprogram.mappings.places import artefact_folder
+from reprogram.files.tables import form_of
+from reprogram.mappings.places import artefact_folder, holds_reference
 from reprogram.mappings.registry import AUTO, MAPPINGS
 from reprogram.mappings.settings import PRIORS
 from reprogram.references.defaults import shared_config
@@ -214,6 +215,7 @@ def check_mapping(command: MapPredictCommand) -> MapPredictCommand:
     check_folder(command.mapping)
     check_labels(command.labels)
     if command.out is not None:
+        form_of(expanded(command.out, "--out"))
         check_place(command.out)
     check_artefact(command.mapping)
     return command
@@ -369,6 +371,12 @@ def check_folder(path: str) -> None:
 def check_artefact(path: str) -> None:
     """Raise unless this is an artefact, or a run that holds one. What is written in it is read later."""
     artefact_folder(expanded(path))
+
+
+def check_record(path: str) -> None:
+    """Raise unless there is something to look at: an artefact, a run that holds one, or a reference."""
+    if not holds_reference(expanded(path)):
+        check_artefact(path)
 
 
 def check_place(out: str) -> None:

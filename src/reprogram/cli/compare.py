@@ -11,8 +11,8 @@ from reprogram.cli.outside import files_matter
 from reprogram.cli.report import REPORT, report_at_the_end
 from reprogram.cli.text import pasted, percent, show, show_table
 from reprogram.experiments.analysis import findings
-from reprogram.experiments.compare import Status, status_of
-from reprogram.experiments.compare import compare as carry_out
+from reprogram.experiments.comparison import Status, status_of
+from reprogram.experiments.comparison import compare as carry_out
 from reprogram.experiments.folder import GridFolder, located_recipe
 from reprogram.experiments.gather import gathered
 from reprogram.experiments.grid import Cell, given_order, table_axes

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reprogram.cli.arguments import spell
-from reprogram.cli.checks import check_artefact, check_folder, check_place, exists, no_file
+from reprogram.cli.checks import check_artefact, check_folder, check_place, check_record, exists, no_file
 from reprogram.cli.commands import (
     EvaluateCommand,
     ExportCommand,
@@ -146,7 +146,7 @@ def check_figure(command: FigureCommand) -> FigurePlan:
             raise ReprogramError(
                 f"no figure was named after {shown(runs[-1])}; write one of {', '.join(FIGURES)} after the folders"
             )
-        check_artefact(runs[0])
+        check_record(runs[0])
         return FigurePlan(command, runs)
     check_count(kind, runs)
     if command.classes and kind.name != "labels":
@@ -158,7 +158,7 @@ def check_figure(command: FigureCommand) -> FigurePlan:
     if is_folder(out):
         raise ReprogramError(f"--out {shown(command.out)} is a folder; name a file")
     for run in runs:
-        check_artefact(run)
+        check_record(run)
     return FigurePlan(command, runs, kind, out)
 
 
@@ -177,7 +177,7 @@ def check_report(command: ReportCommand) -> ReportCommand:
             f"--out {shown(command.out)} was given, but the report is a page that a browser opens; let the name end in .html"
         )
     for run in command.runs:
-        check_artefact(run)
+        check_record(run)
     return command
 
 

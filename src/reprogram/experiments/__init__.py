@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from reprogram.experiments.analysis import Analysis as Analysis
     from reprogram.experiments.analysis import analyse as analyse
     from reprogram.experiments.analysis import findings as findings
-    from reprogram.experiments.compare import Status as Status
-    from reprogram.experiments.compare import compare as compare
+    from reprogram.experiments.comparison import Status as Status
+    from reprogram.experiments.comparison import compare as compare
     from reprogram.experiments.figures import methods_drawing as methods_drawing
     from reprogram.experiments.figures import numeric_drawing as numeric_drawing
     from reprogram.experiments.outcomes import Failure as Failure
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "analyse": "reprogram.experiments.analysis",
     "Analysis": "reprogram.experiments.analysis",
-    "compare": "reprogram.experiments.compare",
+    "compare": "reprogram.experiments.comparison",
     "compare_pair": "reprogram.experiments.pairs",
     "Failure": "reprogram.experiments.outcomes",
     "findings": "reprogram.experiments.analysis",
@@ -51,7 +51,7 @@ _WHERE = {
     "Reproduction": "reprogram.experiments.reproduction",
     "results": "reprogram.experiments.tables",
     "Results": "reprogram.experiments.tables",
-    "Status": "reprogram.experiments.compare",
+    "Status": "reprogram.experiments.comparison",
     "write_tables": "reprogram.experiments.tables",
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

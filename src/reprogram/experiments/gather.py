@@ -1,6 +1,6 @@
 """What the runs of a grid have come to, as statistics and tables take it."""
 
-from reprogram.experiments.compare import Status
+from reprogram.experiments.comparison import Status
 from reprogram.experiments.outcomes import Failure, Outcome, outcome_of
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from reprogram.data.paper import find_paper
 from reprogram.data.paper_sets import paper_missing, paper_set
 from reprogram.errors import ReprogramError
-from reprogram.experiments.compare import OnChange, Status, compare, status_of
+from reprogram.experiments.comparison import OnChange, Status, compare, status_of
 from reprogram.experiments.folder import GridFolder, located_recipe
 from reprogram.experiments.grid import expand
 from reprogram.experiments.items import PaperItem, datasets_of, find_item, item_recipe

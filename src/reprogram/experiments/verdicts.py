@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from reprogram.experiments.compare import Status
+from reprogram.experiments.comparison import Status
 from reprogram.experiments.grid import Cell
 from reprogram.experiments.published import Identity, PublishedNumber, Quantity, identity, published_table, without_data
 from reprogram.files import read_sealed

@@ -124,8 +124,8 @@ def _posterised(pixels: Tensor, strength: Tensor) -> Tensor:
 
 def _solarised(pixels: Tensor, strength: Tensor) -> Tensor:
     """What is brighter than a threshold inverted: nothing at strength 0, everything at 1."""
-    threshold = (1 - strength).float()[:, None, None, None]
-    return pixels.where(pixels <= threshold, 1 - pixels)
+    strength = strength.float()[:, None, None, None]
+    return pixels.where((pixels < 1 - strength) | (strength == 0), 1 - pixels)
 
 
 def _equalised(pixels: Tensor) -> Tensor:

@@ -39,10 +39,16 @@ def artefact_folder(folder: Path) -> Path:
     return folder
 
 
+def holds_reference(folder: Path) -> str | None:
+    """The reference method that a run folder holds, if it does."""
+    content = read_json(folder / "config.json", "run configuration") if (folder / "config.json").is_file() else None
+    name = content.get("reference") if isinstance(content, dict) else None
+    return name if isinstance(name, str) else None
+
+
 def refuse_reference(folder: Path) -> None:
     """Raise where a run folder holds a reference method, which has no mapping that could be used."""
-    content = read_json(folder / "config.json", "run configuration") if (folder / "config.json").is_file() else None
-    if isinstance(content, dict) and isinstance(name := content.get("reference"), str):
+    if (name := holds_reference(folder)) is not None:
         raise ReprogramError(
             f"{str(folder)!r} holds the reference {name}, which is there to compare with and has no mapping; look at it "
             "with reprogram report, or give a run of reprogram fit"

@@ -13,7 +13,7 @@ from PIL import Image
 
 import plugin
 from reprogram.errors import ReprogramError
-from reprogram.experiments.compare import compare, status_of
+from reprogram.experiments.comparison import compare, status_of
 from reprogram.experiments.folder import GridFolder, Note
 from reprogram.experiments.recipe import Recipe
 from reprogram.experiments.settings import Plan
