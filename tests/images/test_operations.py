@@ -82,7 +82,7 @@ def changed(image, name, strength):
         left = 2 ** round(abs(strength) * (8 - FEWEST_BITS))
         return image // left * left
     if name == "solarise":
-        return np.where(image / 255 > 1 - abs(strength), 255 - image, image)
+        return np.where((image / 255 >= 1 - abs(strength)) & (strength != 0), 255 - image, image)
     if name == "equalise":
         return equalised(image)
     grey = np.tensordot([0.299, 0.587, 0.114], image, 1)[None]
