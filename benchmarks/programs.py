@@ -44,11 +44,11 @@ SEEDS = (0, 1, 2)
 MAPPINGS = ("blm+", "gaussian")
 PROGRAMS = ("watermark", "padding")
 PLAIN: dict[str, Any] = {"epochs": 6, "batch_size": 32}
-RATES = (0.002, 0.05, 0.01, 0.0005)
+RATES = (0.002, 0.05, 0.0005, 0.01)
 #: What is tried beside the step size, one after the other.
 CHANGES: tuple[dict[str, Any], ...] = (
-    {"refresh": "after"},
     {"augment": "trivial"},
+    {"refresh": "after"},
     {"schedule": "onecycle"},
     {"average": 1.0},
     {"augment": "crop"},
@@ -232,16 +232,16 @@ KINDS = {"untrained": untrained, "trained": trained, "gradients": gradients}
 
 def rounds() -> Iterator[dict[str, Any]]:
     """What is trained, in this order: program, mapping, and what is said besides."""
-    for rate in RATES:
+    first, *others = RATES
+    for rate, changes in ((first, ({}, *CHANGES[:1])), *((rate, ({},)) for rate in others), (first, CHANGES[1:])):
+        for change in changes:
+            for program in PROGRAMS:
+                for mapping in MAPPINGS:
+                    calibrated = {"loss_temperature": "auto"} if mapping == "gaussian" else {}
+                    yield {"program": program, "mapping": mapping, "lr": rate, **calibrated, **change}
+    for rate in (first, others[-1]):  # the Gaussian with the plain loss
         for program in PROGRAMS:
-            yield {"program": program, "mapping": "gaussian", "lr": rate, "loss_temperature": "auto"}
-            yield {"program": program, "mapping": "blm+", "lr": rate}
-            if rate in (0.002, 0.01):
-                yield {"program": program, "mapping": "gaussian", "lr": rate}
-    for change in CHANGES:
-        for program in PROGRAMS:
-            yield {"program": program, "mapping": "gaussian", "lr": 0.002, "loss_temperature": "auto", **change}
-            yield {"program": program, "mapping": "blm+", "lr": 0.002, **change}
+            yield {"program": program, "mapping": "gaussian", "lr": rate}
 
 
 def percent(value: float) -> str:
