@@ -44,7 +44,7 @@ def offline(connection, folder, pictures):
 
     Other processes decode, and are there before the clock starts.
     """
-    from reprogram import predict_paths
+    from reprogram.predict import predict_paths
     from reprogram.reprogrammed import Reprogrammed
 
     model = Reprogrammed.load(folder)

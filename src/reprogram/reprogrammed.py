@@ -7,7 +7,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from reprogram.acceleration.accelerate import Accelerated, accelerate
+from reprogram.acceleration.accelerate import Accelerated, accelerate, worth_preparing
 from reprogram.cards import card
 from reprogram.errors import ReprogramError, first_line
 from reprogram.files import fitting
@@ -27,7 +27,6 @@ from reprogram.sources.load import load_frozen
 
 _ANY_CANVAS = 2048  # pixels: a larger one must be justified by what is stored of it
 _INSTEAD = "load it with reprogram.Mapping.load, or classify files of answers with reprogram map predict"
-_WORTH_PREPARING = 4_000_000  # pixels: less than that runs faster than a network is prepared
 
 
 class Reprogrammed(nn.Module):
@@ -88,7 +87,7 @@ class Reprogrammed(nn.Module):
         Returns:
             What was chosen, in one line.
         """
-        if passes is not None and passes * self.program.canvas**2 < _WORTH_PREPARING:
+        if passes is not None and not worth_preparing(passes, self.program):
             if self.accelerated is not None and not self.accelerated.fits(self.frozen, self.program, thoroughly=True):
                 self.accelerated = None  # prepared for other weights
             return "the module as it is (few images)" if self.accelerated is None else self.accelerated.describe()
@@ -108,6 +107,11 @@ class Reprogrammed(nn.Module):
     def trainable(self) -> bool:
         """Whether there is anything for a gradient to change."""
         return any(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def moves(self) -> bool:
+        """Whether training changes the source logits of an image; where it does not, one pass serves all epochs."""
+        return any(parameter.numel() for parameter in self.program.parameters())
 
     def trained(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """What gradients change: by the optimiser of the settings (θ), and by the learned mappings' own."""

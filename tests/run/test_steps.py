@@ -95,6 +95,19 @@ def test_every_image_goes_through_the_model_once_and_gives_what_its_logits_give(
     assert again.test is None
 
 
+@pytest.mark.parametrize(("mapping", "to_begin_with"), [("none", 0), ("blm", 1)])
+def test_a_program_that_is_tried_costs_its_epochs_and_no_pass_more(mapping, to_begin_with):
+    """First every image as it is; the training images for the first ω; then each epoch trains, validates and tests."""
+    prepared = task(mapping=mapping, lr=1e-6)
+    module, data = prepared.model.frozen.module, prepared.data
+    module.seen = 0
+    result = carry_out(prepared, Book(), Progress())
+    assert not result.steps[1]["kept"]
+    n, others = len(data.train), len(data.val) + len(data.test)
+    blank = 2  # `build` tries the canvas with one, of either program
+    assert module.seen == (n + others) + to_begin_with * n + PATIENCE * (n + others) + blank
+
+
 def test_a_program_that_pays_is_kept():
     heard = Heard()
     result = carry_out(task(), Book(), heard)

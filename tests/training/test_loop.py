@@ -1,5 +1,6 @@
 """The loop: its four steps, its refresh schedules, its seeds, and continuing to the bit."""
 
+import copy
 import math
 import re
 from dataclasses import replace
@@ -72,7 +73,7 @@ def test_samples_through_the_frozen_model(mapping, refresh, gradient_free_passes
     data, epochs = small_data(n=60), 4
     frozen = small_frozen(kind=CountingFrozen)
     fit(build(mapping, frozen, refresh=refresh), data, epochs=epochs, batch_size=16)
-    evaluations = (len(data.val) + len(data.test)) * epochs + len(data.test) + len(data.val)  # the last: how sure it may be
+    evaluations = (len(data.val) + len(data.test)) * epochs  # the end needs none: it has seen the logits of its epoch
     assert frozen.seen["training"] == 60 * epochs
     assert frozen.seen["other"] - evaluations == 60 * gradient_free_passes
 
@@ -90,7 +91,7 @@ def test_a_fit_says_how_sure_its_model_may_be():
     fit(plain, data, batch_size=16)
     assert plain.mapping.certainty.how == "leave-one-out"
     assert plain.mapping.certainty.n == 60
-    assert frozen.seen["other"] == 60 + len(data.val) + 2 * len(data.test)
+    assert frozen.seen["other"] == 60 + len(data.val) + len(data.test)
     logits = plain.source_logits(data.train.pixels(plain.program.image_size))
     assert measure_certainty(plain.mapping, (logits.detach(), data.train.labels)).temperature == pytest.approx(
         plain.mapping.certainty.temperature
@@ -204,12 +205,40 @@ def test_without_a_program_one_pass_gives_the_mapping():
     assert len(result.records) == 1
     assert result.records[0]["loss"] is None
     assert frozen.seen["training"] == 0
-    assert frozen.seen["other"] == 60 + len(data.val) + 2 * len(data.test)
+    assert frozen.seen["other"] == 60 + len(data.val) + len(data.test)
 
 
 def test_a_learned_mapping_trains_also_without_a_program():
-    result = fit(build("linear", program=NoProgram(24)), small_data(), epochs=4, batch_size=16)
+    """As images never change then, each goes through the model once, however many epochs there are."""
+    frozen, data = small_frozen(kind=CountingFrozen), small_data()
+    result = fit(build("linear", frozen, program=NoProgram(24)), data, epochs=4, batch_size=16)
     assert result.records[-1]["loss"] < result.records[0]["loss"]
+    assert frozen.seen == {"training": 0, "other": len(data.train) + len(data.val) + len(data.test)}
+
+
+def test_a_learned_mapping_sees_new_views_in_every_epoch():
+    frozen, data = small_frozen(kind=CountingFrozen), small_data()
+    fit(build("linear", frozen, program=NoProgram(24)), data, epochs=3, batch_size=16, augment="flip")
+    assert frozen.seen["training"] == 3 * len(data.train)
+
+
+@pytest.mark.parametrize("program", [None, NoProgram(24)])
+@pytest.mark.parametrize("mapping", ["blm+", "linear"])
+def test_logits_that_were_seen_give_what_another_pass_gives(program, mapping, monkeypatch):
+    """To the bit: the end of a fit computes the same from the logits of its epoch as from the images."""
+    found = []
+    for room in (2**27, 0):
+        monkeypatch.setattr("reprogram.training.seen._MOST", room)
+        result = fit(build(mapping, program=copy.deepcopy(program)), small_data(), epochs=3, batch_size=16)
+        found.append(result)
+    first, second = found
+    for name in ("predicted", "confidence", "labels"):
+        assert torch.equal(getattr(first.test, name), getattr(second.test, name))
+    assert torch.equal(first.right, second.right)
+    assert float(first.right.double().mean()) == first.records[first.selected_epoch - 1]["accuracy"]["val"]
+    assert first.test.accuracy == first.accuracy["selected"]
+    certain = [result.model.mapping.certainty for result in found]
+    assert [one and one.temperature for one in certain] == [certain[0] and certain[0].temperature] * 2
 
 
 @pytest.mark.parametrize(

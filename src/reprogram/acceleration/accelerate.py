@@ -19,7 +19,9 @@ from reprogram.acceleration.windows import Box, Span, Window
 from reprogram.programs.base import Program
 from reprogram.sources.frozen import Frozen
 
-__all__ = ["Accelerated", "accelerate"]
+__all__ = ["Accelerated", "accelerate", "worth_preparing"]
+
+_WORTH = 4_000_000  # pixels: less than that runs faster than a network is prepared
 
 
 class Accelerated:
@@ -108,6 +110,11 @@ def _dtype(frozen: Frozen) -> torch.dtype | None:
 
 
 @torch.inference_mode(False)  # folded weights that were made in inference mode could never carry a gradient
+def worth_preparing(passes: int, program: Program) -> bool:
+    """Whether so many images repay the seconds that `accelerate` takes."""
+    return passes * program.canvas**2 >= _WORTH
+
+
 def accelerate(frozen: Frozen, program: Program) -> Accelerated:
     """Prepare a frozen model under a program; the module and its weights stay as they are.
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from reprogram.acceleration.accelerate import accelerate, worth_preparing
 from reprogram.answers.manifest import FORMAT, KIND, MANIFEST, read_manifest
 from reprogram.data.cache import decode_in_memory
 from reprogram.data.dataset import DataSet, Split, bad_images
@@ -87,9 +88,9 @@ def write_logits(
         ]
         if manifest["shards"]:
             progress.say(f"{len(manifest['shards'])} of {len(names)} shards are there already")
-        if isinstance(model, Reprogrammed) and len(manifest["shards"]) < len(names):
+        if len(manifest["shards"]) < len(names):
             # for all images, whatever is left of them: a continued call computes as an undisturbed one does
-            model.accelerate(sum(map(len, parts.values())))
+            asked = asked.prepared(sum(map(len, parts.values())))
         for number, (name, part, places) in enumerate(names, start=1):
             if name in manifest["shards"]:
                 continue
@@ -202,13 +203,23 @@ class _Asked:
     program: Program
     frozen: Frozen
     source_logits: Callable[[Tensor], Tensor]
+    whole: Reprogrammed | None = None
 
     @classmethod
     def of(cls, model: Reprogrammed | Frozen) -> "_Asked":
         if isinstance(model, Reprogrammed):
-            return cls(model.program, model.frozen, model.source_logits)
+            return cls(model.program, model.frozen, model.source_logits, model)
         program = NoProgram(model.input_size, model.program_interpolation).to(model.mean.device).bind(model.mean, model.std)
         return cls(program, model, lambda images: model(program(images.to(model.mean.device))))
+
+    def prepared(self, passes: int) -> "_Asked":
+        """The same, prepared for so many images if they repay it."""
+        if self.whole is not None:
+            self.whole.accelerate(passes)
+        elif worth_preparing(passes, self.program):
+            network = accelerate(self.frozen, self.program)
+            return replace(self, source_logits=lambda images: network(images.to(self.frozen.mean.device)))
+        return self
 
     @torch.no_grad()
     def answers(

@@ -92,6 +92,11 @@ class ReferenceModel(Reprogrammed):
 
     source: Frozen
 
+    @property
+    @override
+    def moves(self) -> bool:
+        return self.whole
+
     @override
     def trained(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         head = list(self.mapping.parameters())

@@ -8,8 +8,6 @@ from typing import Any
 from torch import Tensor
 
 from reprogram.data.dataset import DataSet
-from reprogram.data.decode import Decoding
-from reprogram.devices import choose_precision
 from reprogram.errors import ReprogramError
 from reprogram.mappings.registry import AUTO
 from reprogram.mappings.selection import Selection
@@ -22,7 +20,6 @@ from reprogram.run.config import FitConfig
 from reprogram.run.defaults import with_mapping
 from reprogram.run.first import FirstAnswer, continued, duration, first_answer, origin_of
 from reprogram.sources.frozen import Frozen
-from reprogram.training.evaluation import evaluate
 from reprogram.training.loop import fit
 from reprogram.training.result import Diverged, FitResult
 from reprogram.training.stopping import enough_after
@@ -182,19 +179,10 @@ def _tried(prepared: Prepared, first: FirstAnswer, book: Book, progress: Progres
         done = error.result.records if error.result is not None else []
         step = {"program": name, "kept": False, "told": told}
         return _untrained(first, prepared, book, progress, *done, steps=[step])
-    found = evaluate(
-        result.model,
-        data.val,
-        batch_size=config.batch_size,
-        precision=choose_precision(result.model.device, config.precision),
-        decoding=Decoding(cache=False),
-        progress=progress,
-        what="comparing on val",
-        ranks=prepared.ranks,
-    )
     assert first.right is not None
+    assert result.right is not None
     looks = sum(record["accuracy"]["val"] is not None for record in result.records)
-    gain = Gain.of(first.right, found.labels == found.predicted, looks)
+    gain = Gain.of(first.right, result.right, looks)
     told = f"a trained {name}: {gain}: {'kept' if gain.pays else 'not kept'}"
     progress.say(f"{told}; in {duration(result.seconds)}")
     step = {"program": name, **gain.to_json(), "seconds": result.seconds, "kept": gain.pays, "told": told}

@@ -1,7 +1,9 @@
 """How sure the model of a fit may be: measured at its end, on images that it was not made from, or on each without it."""
 
+import os
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,13 @@ class KeptLogits:
         self._n, self._place, self._done = n, start, False
         # the file loses its name at once, and its place on disk with the last reference to the array
         with tempfile.TemporaryDirectory(prefix="reprogram-", ignore_cleanup_errors=True) as folder:
-            self._kept = np.memmap(Path(folder) / "logits", dtype=np.float32, mode="w+", shape=(n, width))
+            path = Path(folder) / "logits"
+            with path.open("wb") as file:
+                if hasattr(os, "posix_fallocate"):  # a full disk is an error now, and not a signal when it is written to
+                    os.posix_fallocate(file.fileno(), 0, 4 * max(n, 1) * width)
+                else:
+                    file.truncate(4 * max(n, 1) * width)
+            self._kept = np.memmap(path, dtype=np.float32, mode="r+", shape=(n, width))
         self._labels: list[Tensor] = []
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
@@ -56,14 +64,23 @@ class KeptLogits:
         """Whether all images are there."""
         return self._done
 
+    def rows(self, indices: Tensor) -> Tensor:
+        """The logits of these images."""
+        return torch.from_numpy(self._kept[indices.numpy()])
+
     def blocks(self) -> Iterator[Block]:
         """One pass."""
         (labels,) = self._labels
-        size = max(1, min(2048, (1 << 22) // self._kept.shape[1]))
-        for start in range(0, self._n, size):
-            part = slice(start, start + size)
-            logits = torch.from_numpy(np.array(self._kept[part]))
-            yield (logits, labels[part]) if self._groups is None else (logits, labels[part], self._groups[part])
+        return _blocks(torch.from_numpy(self._kept), labels, self._groups)
+
+
+def _blocks(logits: Tensor, labels: Tensor, groups: Tensor | None) -> Iterator[Block]:
+    """One pass over a table of logits, some rows at a time."""
+    size = max(1, min(2048, (1 << 22) // logits.shape[1]))
+    for start in range(0, len(logits), size):
+        part = slice(start, start + size)
+        rows = logits[part].clone()
+        yield (rows, labels[part]) if groups is None else (rows, labels[part], groups[part])
 
 
 @torch.no_grad()
@@ -74,13 +91,14 @@ def logits_of(
     settings: TrainingSettings,
     progress: Progress,
     ranks: Ranks = ALONE,
+    what: str = "measuring how sure it may be",
 ) -> KeptLogits:
     """Those of a split, whose images are decoded to squares of so many pixels."""
     size = settings.batch_size
     kept = KeptLogits(len(split), model.frozen.k_source, split.group_numbers(), ranks.rows(len(split), size).start)
     images = split.pixels(pixels, model.program.interpolation)
     batches = list(zip(ranks.batches(images, size), ranks.batches(split.labels, size), strict=True))
-    for batch, labels in progress.track(batches, "measuring how sure it may be"):
+    for batch, labels in progress.track(batches, what):
         with autocast(model.device, settings.precision):
             logits = model.source_logits(centre_view(batch, model.program.image_size).to(model.device))
         kept.add(logits, labels)
@@ -93,6 +111,7 @@ def certify(
     sizes: dict[str, int],
     settings: TrainingSettings,
     kept: KeptLogits | None,
+    seen: Tensor | None,
     progress: Progress,
     ranks: Ranks = ALONE,
 ) -> None:
@@ -108,6 +127,7 @@ def certify(
         sizes: the side that each split was decoded to.
         settings: of the fit; `calibration` none measures nothing.
         kept: the logits of the training images, where they are at hand.
+        seen: the logits of all validation images, where they are.
         progress: where to show progress.
         ranks: the processes that share the images out; each then measures the same.
     """
@@ -117,8 +137,11 @@ def certify(
         return
     options: dict[str, Any] = {"log_probabilities": model.frozen.log_probabilities}
     if model.trainable and data.val is not None and len(data.val):
-        held = logits_of(model, data.val, sizes["val"], settings, progress, ranks)
-        measure_certainty(mapping, held.blocks, held_out=True, what="validation images", **options)
+        if seen is None:
+            held = logits_of(model, data.val, sizes["val"], settings, progress, ranks).blocks
+        else:
+            held = partial(_blocks, seen, data.val.labels, data.val.group_numbers())
+        measure_certainty(mapping, held, held_out=True, what="validation images", **options)
     elif not mapping.learned:
         if kept is None or not kept.whole:
             kept = logits_of(model, data.train, sizes["train"], settings, progress, ranks)

@@ -165,6 +165,7 @@ def evaluate(
     progress: Progress | None = None,
     what: str = "evaluating",
     watch: Callable[[Tensor], object] | None = None,
+    known: Tensor | None = None,
     ranks: Ranks = ALONE,
     **asked: Any,
 ) -> Evaluation:
@@ -180,14 +181,16 @@ def evaluate(
         progress: where to show progress.
         what: what progress calls it.
         watch: is given the source logits (N, k_S) of each batch that this process runs.
+        known: the source logits of the images that this process runs, all one after the other, if they are at hand: then no
+            image is decoded or goes through the model.
         ranks: the processes that share the batches out, and that all call this; each has the whole outcome.
         asked: `calibration`, `coverage`, `per_class` and `strict`; see `reprogram.mappings.asked.Asked`.
     """
     wanted = Asked.read(asked)
-    known = classes if classes is not None else split.classes
-    if known is not None and tuple(known) != model.classes:
+    told = classes if classes is not None else split.classes
+    if told is not None and tuple(told) != model.classes:
         raise ReprogramError(
-            f"the images have the classes {_few(known)}, but the model has {_few(model.classes)}; "
+            f"the images have the classes {_few(told)}, but the model has {_few(model.classes)}; "
             "evaluate on data with the same classes"
         )
     if len(split) and int(split.labels.max()) >= len(model.classes):
@@ -196,16 +199,21 @@ def evaluate(
             "evaluate on data with the same classes"
         )
     size, how = model.program.image_size, model.program.interpolation
-    split, skipped = (decoding or Decoding()).decode(split, size, how, progress)
+    skipped: list[str] = []
+    if known is None:
+        split, skipped = (decoding or Decoding()).decode(split, size, how, progress)
+        model.accelerate(len(split))
+        batches = ranks.batches(split.pixels(size, how), batch_size)
+    else:
+        batches = known.split(batch_size) if len(known) else ()
     predicted, confidence, raw, honest = [], [], ReliabilitySums(), ReliabilitySums()
     covered: list[Tensor] = []
     sizes: list[Tensor] = []
     start = ranks.rows(len(split), batch_size).start
-    model.accelerate(len(split))
-    for batch in (progress or Progress()).track(ranks.batches(split.pixels(size, how), batch_size), what):
+    for batch in (progress or Progress()).track(batches, what):
         with torch.inference_mode():
             with autocast(model.device, precision):
-                source = model.source_logits(batch)
+                source = model.source_logits(batch) if known is None else batch.to(model.device)
                 logits = model.mapping(source)
             if watch is not None:
                 watch(source)

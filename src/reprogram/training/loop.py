@@ -18,7 +18,7 @@ from reprogram.progress import Progress
 from reprogram.randomness import generator
 from reprogram.ranks import ALONE, Ranks
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.training.certainty import KeptLogits
+from reprogram.training.certainty import KeptLogits, logits_of
 from reprogram.training.result import Diverged, FitResult
 from reprogram.training.settings import TrainingSettings
 from reprogram.training.state import FitState, pixel_sizes
@@ -99,6 +99,7 @@ def fit(
     if checkpoint is not None and found:
         state.restore(checkpoint, origin)
     with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
+        _keep_what_stays(state, data.train, sizes["train"], progress)
         _run_epochs(state, data, checkpoint, origin, progress, on_epoch, enough)
         return state.finish(data, progress)
 
@@ -112,6 +113,14 @@ def _origin(model: Reprogrammed, data: DataSet, settings: TrainingSettings) -> d
         "source": model.frozen.fingerprint,
         "data": data.digest(),
     }
+
+
+def _keep_what_stays(state: FitState, train: Split, pixels: int, progress: Progress) -> None:
+    """Where only a mapping is trained and images stay as they are, send each through the model once, for all epochs."""
+    model, settings = state.model, state.settings
+    if model.trainable and not model.moves and settings.augment == "none" and model.frozen.k_source <= _FEW_LABELS:
+        parts = (model, train, pixels, settings, progress, state.ranks)
+        state.kept_logits = logits_of(*parts, what="sending images through the model")
 
 
 def _run_epochs(
@@ -237,8 +246,7 @@ def _train_epoch(state: FitState, train: Split, epoch: int, progress: Progress) 
     what = f"epoch {epoch + 1} of {state.epochs}"
     for step, (images, labels, indices, share) in enumerate(state.batches(train, order, progress, what, views)):
         state.set_learning_rate(epoch, step)
-        with autocast(model.device, settings.precision):
-            logits = model.source_logits(images)  # step 1: outputs of the frozen model under the program
+        logits = state.source_logits(images)  # step 1: outputs of the frozen model under the program
         predicted = mapping(logits, state.fold_of(indices))  # step 3: target logits
         loss = state.loss(predicted, labels, share)
         state.step(loss, share)  # step 4: the program follows the gradient

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from reprogram.errors import ReprogramError
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.training.cards import result_card
@@ -24,6 +26,7 @@ class FitResult:
         skipped: what was wrong with each image that was left out.
         notes: what a reader of the result should know.
         steps: what `reprogram fit` and `fit_data` have tried one after the other, and what each brought.
+        right: (n,) which validation images the model as it was left has right; None without a validation set.
     """
 
     model: Reprogrammed
@@ -35,6 +38,7 @@ class FitResult:
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     steps: tuple[dict[str, Any], ...] = ()
+    right: Tensor | None = None
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
 from reprogram.data.splits import stratified_folds
+from reprogram.devices import autocast
 from reprogram.errors import ReprogramError
 from reprogram.files import fitting
 from reprogram.images.settings import Augment
@@ -29,6 +30,7 @@ from reprogram.training.checkpoint import REMEDY, fill_optimizers, part, read_ch
 from reprogram.training.evaluation import Evaluation, Glimpse, evaluate
 from reprogram.training.loss_temperature import LossTemperature
 from reprogram.training.result import FitResult
+from reprogram.training.seen import Seen
 from reprogram.training.settings import Schedule, TrainingSettings
 
 
@@ -80,6 +82,8 @@ class FitState:
     groups: Tensor | None = None
     kept: list[Tensor] = field(default_factory=list)
     kept_logits: KeptLogits | None = None
+    seen: dict[str, Seen] = field(default_factory=dict)
+    selected_seen: dict[str, Seen] = field(default_factory=dict)
     ranks: Ranks = ALONE
 
     def __post_init__(self) -> None:
@@ -107,20 +111,29 @@ class FitState:
     ) -> Iterator[tuple[Tensor, Tensor, Tensor, Share]]:
         """Training images in this order, with labels and indices; augmented where a generator is given, else as they are.
 
-        Those that are augmented are trained with: of each batch, a process has its share.
+        Those that are augmented are trained with: of each batch, a process has its share. Where the logits of the images
+        are kept, as they never change, these come instead; see `source_logits`.
         """
         program, augment, device = self.model.program, self.settings.augment, self.model.device
         pixels = train.pixels(pixel_sizes(program, augment)["train"], program.interpolation)
         for indices in progress.track(order.split(self.settings.batch_size) if len(order) else (), what):
-            images, share = pixels[_as_slice(indices)], ALONE.share(len(indices))
-            if draw is None:
-                images = centre_view(images, program.image_size)
+            share = ALONE.share(len(indices)) if draw is None else self.ranks.share(len(indices))
+            if self.kept_logits is not None and draw is not None:
+                images = self.kept_logits.rows(indices[share.rows])
+            elif draw is None:
+                images = centre_view(pixels[_as_slice(indices)], program.image_size)
             else:
-                share = self.ranks.share(len(indices))
                 # drawn for the whole batch, so that an image looks the same whoever has it
-                images = random_views(images, program.image_size, augment, draw)[share.rows]
+                images = random_views(pixels[_as_slice(indices)], program.image_size, augment, draw)[share.rows]
             own = indices[share.rows]
             yield images.to(device, non_blocking=True), train.labels[own].to(device, non_blocking=True), own, share
+
+    def source_logits(self, images: Tensor) -> Tensor:
+        """Those of training images that `batches` has given, which may be logits already."""
+        if self.kept_logits is not None:
+            return images
+        with autocast(self.model.device, self.settings.precision):
+            return self.model.source_logits(images)
 
     def new_statistics(self) -> list[Statistics]:
         """One set of empty statistics for each fold, or a single one."""
@@ -185,7 +198,9 @@ class FitState:
         return F.cross_entropy(self.temperature(scores), labels)
 
     def begin_epoch(self) -> None:
-        """From here on, steps are made."""
+        """From here on, steps are made, and what was seen under another program says nothing."""
+        if self.model.moves:
+            self.seen = {}
         if self.average is not None:
             self.average.begin()
 
@@ -222,7 +237,17 @@ class FitState:
     def evaluate(
         self, split: Split, progress: Progress, name: str, watch: Callable[[Tensor], object] | None = None
     ) -> Evaluation:
-        """Classify a split, decoded already, as it is run in training."""
+        """Classify a split, decoded already, as it is run in training; by logits that were seen before, if there are."""
+        before = self.seen[name].logits() if name in self.seen else None
+        if before is None:
+            self.seen[name] = Seen(len(split), self.model.frozen.k_source)
+
+        def watching(logits: Tensor) -> None:
+            if before is None:
+                self.seen[name](logits)
+            if watch is not None:
+                watch(logits)
+
         return evaluate(
             self.model,
             split,
@@ -231,7 +256,8 @@ class FitState:
             decoding=Decoding(cache=False),
             progress=progress,
             what=f"testing on {name}",
-            watch=watch,
+            watch=watching,
+            known=before,
             ranks=self.ranks,
         )
 
@@ -241,6 +267,7 @@ class FitState:
         if accuracy is None or not earlier or accuracy > max(earlier):
             self.selected = {key: tensor.detach().clone() for key, tensor in self.model.state_dict().items()}
             self.selected_epoch = len(self.records)
+            self.selected_seen = dict(self.seen)
 
     def finish(self, data: DataSet, progress: Progress) -> FitResult:
         """Leave the model at the selected epoch, and measure it there: how sure it may be, and on the test images."""
@@ -256,14 +283,21 @@ class FitState:
         }
         seconds = sum(record["seconds"] for record in self.records)
         sizes = pixel_sizes(self.model.program, self.settings.augment)
-        certify(self.model, data, sizes, self.settings, self.kept_logits, progress, self.ranks)
+        self.seen = self.selected_seen if self.model.moves else self.seen
+        checked = self.evaluate(data.val, progress, "val") if data.val is not None else None
+        held = self.seen["val"].logits(torch.float32) if checked is not None else None
+        if held is not None:
+            held = self.ranks.gather([held], held[:0])
+        certify(self.model, data, sizes, self.settings, self.kept_logits, held, progress, self.ranks)
         self.kept_logits = None
         watch = Glimpse(len(data.test), self.settings.batch_size, MOST_MEASURED) if self.kept else None
         outcome = self.evaluate(data.test, progress, "test", watch)
         seen = None if watch is None else watch.logits(self.ranks, self.model.frozen.k_source)
         hint = None if seen is None else missing_groups(torch.cat(self.kept), seen, "test images")
         notes = () if hint is None else (hint,)
-        return FitResult(self.model, accuracy, self.selected_epoch, self.records, outcome, seconds, self.skipped, notes)
+        right = None if checked is None else checked.labels == checked.predicted
+        found = (self.records, outcome, seconds, self.skipped, notes)
+        return FitResult(self.model, accuracy, self.selected_epoch, *found, right=right)
 
     def store(self, path: Path, origin: dict[str, Any]) -> None:
         """Write the checkpoint."""
