@@ -2,11 +2,11 @@
 
     python benchmarks/processes.py [--data digits] [--rounds 10] [--processes 2] [--batch-size 64]
 
-Trains three programs on EfficientNet-Lite0, each in two ways, as one process with N threads and as N processes with one thread that
-`torchrun` starts, with the same images, order and batches. Both are started once and then train an epoch each in turn, while
-the other one sleeps: so what else the machine does disturbs both alike. What is compared is images per second in an epoch,
-without the first one. In that one both must have the same loss, or nothing is written; later, Adam makes more of what
-rounding differs in. Prints a table and writes benchmarks/processes.json and docs/results/processes.md.
+Trains three programs on EfficientNet-Lite0, each in two ways, as one process with N threads and as N processes with one
+thread that `torchrun` starts, with the same images, order and batches. Both are started once and then train an epoch each in
+turn, while the other one sleeps: so what else the machine does disturbs both alike. What is compared is images per second
+in an epoch, without the first one. In that one both must have the same loss, or nothing is written; later, Adam makes more
+of what rounding differs in. Prints a table and writes benchmarks/processes.json and docs/results/processes.md.
 """
 
 import argparse
@@ -138,9 +138,10 @@ def page(content: dict[str, Any]) -> str:
     lines = [
         "# Two processes against two threads",
         "",
-        f"`{content['command']}` ({machine['cores']} cores, torch {machine['torch']}): epochs of {content['data']} in batches of "
-        f"{content['batch_size']}, EfficientNet-Lite0, {content['rounds']} of each way, one in turn. Images per second: median "
-        "(least to most). The loss of the first epoch is the same to 1 %. A load above 2 is other work on the machine.",
+        f"`{content['command']}` ({machine['cores']} cores, torch {machine['torch']}): epochs of {content['data']} in "
+        f"batches of {content['batch_size']}, EfficientNet-Lite0, {content['rounds']} of each way, one in turn. Images per "
+        "second: median (least to most). The loss of the first epoch is the same to 1 %. A load above 2 is other "
+        "work on the machine.",
         "",
         f"| program | images | {first} | {second} | ratio, median of the rounds (least to most) | load |",
         "|---|---|---|---|---|---|",

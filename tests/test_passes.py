@@ -104,6 +104,13 @@ def test_a_verb_sends_each_image_through_once(folder, run, tmp_path, passed, wor
     assert passed["images"] == images
 
 
+@pytest.mark.parametrize("kind", ["probe", "finetune-linear"])
+def test_a_reference_on_features_reads_them_once(folder, tmp_path, passed, kind):
+    small = (*SMALL[:5], "--batch-size", "16", "--val-fraction", "0.25", "--epochs", "3")
+    here("reference", kind, folder, "--out", tmp_path / "run", *small)
+    assert passed["images"] == TRAIN + TEST
+
+
 def test_files_of_answers_need_no_pass(run, tmp_path, passed):
     here("logits", "--run", run, "--out", tmp_path / "logits")
     passed["images"] = 0
