@@ -134,8 +134,10 @@ class Worker:
 
     def __init__(self, target, *arguments):
         self.ours, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.get_context("spawn").Process(target=target, args=(theirs, *arguments), daemon=True)
+        # no daemon, which may start no processes, as decoding does; without our copy of its end, its death is noticed
+        self.process = multiprocessing.get_context("spawn").Process(target=target, args=(theirs, *arguments))
         self.process.start()
+        theirs.close()
         assert self.ours.recv() == "ready"
 
     def __call__(self, asked):
@@ -147,6 +149,7 @@ class Worker:
         """Ask no more."""
         self.ours.send(None)
         self.process.join(30)
+        self.process.kill()
 
 
 def free_port():

@@ -146,9 +146,10 @@ class JointStatistics(Statistics):
             labels = logits.argmax(1, keepdim=True)
             return labels, torch.ones_like(labels)
         top, labels = stable_top_k(logits, self.top_k)
-        return labels, (
-            top.double() if log_probabilities else top.double() - logits.double().logsumexp(1, keepdim=True)
-        ).exp()
+        if log_probabilities:
+            return labels, top.double().exp()
+        best = top[:, :1].double()  # a softmax of which only these entries are wanted; all others just add to its sum
+        return labels, (top - best).exp() / (logits - best).exp_().sum(1, keepdim=True)
 
     @torch.no_grad()
     @override

@@ -21,12 +21,12 @@ from reprogram.reprogrammed import Reprogrammed
 from reprogram.training.certainty import KeptLogits, logits_of
 from reprogram.training.result import Diverged, FitResult
 from reprogram.training.settings import TrainingSettings
-from reprogram.training.state import FitState, pixel_sizes
+from reprogram.training.state import COUNTED_TOGETHER, FitState, pixel_sizes
 from reprogram.training.stopping import Enough, enough_after
 from reprogram.training.views import check_views, count_images, view_settings
 
 OnEpoch = Callable[[list[dict[str, Any]], int], object]
-_LOOK = 16  # steps between two looks at the loss: to read a number makes a GPU wait
+_LOOK = COUNTED_TOGETHER  # steps between two looks at the loss: to read a number makes a GPU wait
 _FIRST_SCALE = 2.0**16  # what a GradScaler begins with; it halves it where the gradients of a step overflow fp16
 _LEAST_SCALE = 2.0**-10  # below, no scale will help
 _FEW_LABELS = 8192  # of which logits are kept; those of more are computed again
@@ -257,6 +257,7 @@ def _train_epoch(state: FitState, train: Split, epoch: int, progress: Progress) 
         hits.append((predicted.argmax(1) == labels)[own].sum())
         if (step + 1) % _LOOK == 0:
             _check_finite(state, torch.stack(losses[-_LOOK:]))
+    state.count_all(gathered)
     seconds = _clock(model.device) - started
     mean_loss = _check_finite(state, torch.stack(losses)) / len(train)
     state.gathered = state.summed(gathered) or state.gathered

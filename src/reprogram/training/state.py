@@ -34,6 +34,10 @@ from reprogram.training.seen import Seen
 from reprogram.training.settings import Schedule, TrainingSettings
 
 
+#: Batches whose outputs wait on a GPU until they are counted: to check and to rank them makes it wait.
+COUNTED_TOGETHER = 16
+
+
 def pixel_sizes(program: Program, augment: Augment) -> dict[str, int]:
     """The side that each split's images are decoded to: training images leave room for random crops."""
     size = program.image_size
@@ -101,6 +105,7 @@ class FitState:
         if learned:
             self.optimizers["mapping"] = torch.optim.Adam(learned, lr=settings.mapping_lr)
         self.base_rates = {"program": settings.lr, "mapping": settings.mapping_lr}
+        self._uncounted: list[tuple[Tensor, Tensor, Tensor]] = []
         self.scaler = torch.amp.GradScaler(self.model.device.type, enabled=settings.precision == "fp16")
         self.temperature = LossTemperature(settings.loss_temperature)
         averaged = dict(self.model.named_parameters()) if settings.average and self.model.trainable else None
@@ -144,9 +149,18 @@ class FitState:
         return None if self.folds is None else self.folds[indices]
 
     def count(self, gathered: list[Statistics], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
-        """Add a batch to the statistics of its folds."""
-        with self.ranks.held():
-            self._count(gathered, logits, labels, indices)
+        """Add a batch to the statistics of its folds; some batches at a time where a look at the numbers makes it wait."""
+        self._uncounted.append((logits, labels, indices))
+        if len(self._uncounted) >= (1 if logits.device.type == "cpu" else COUNTED_TOGETHER):
+            self.count_all(gathered)
+
+    def count_all(self, gathered: list[Statistics]) -> None:
+        """Add the batches that wait to be counted."""
+        if self._uncounted:
+            together = [torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*self._uncounted, strict=True)]
+            self._uncounted = []
+            with self.ranks.held():
+                self._count(gathered, *together)
 
     def _count(self, gathered: list[Statistics], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
         probabilities = self.model.frozen.log_probabilities
@@ -171,6 +185,7 @@ class FitState:
 
     def end_pass(self) -> None:
         """Make whole what the processes have counted and kept."""
+        self.count_all(self.gathered)
         self.ranks.settle()
         self.summed(self.gathered)
         if self._compares:
