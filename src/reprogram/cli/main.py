@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from reprogram.cli.outside import Signals, outlets
 from reprogram.errors import EvidenceWarning, ReprogramError, unknown
+from reprogram.memory import keep_freed_memory
 from reprogram.progress import Outlet
 from reprogram.ranks import LostRank, follows, share_command, speaks
 from reprogram.text import printable
@@ -36,6 +37,8 @@ def _carried_out(arguments: Sequence[str] | None, signals: Signals, out: Outlet)
     try:
         warnings.showwarning = _show_warning
         sleep_while_waiting()  # before torch is imported, or it has no effect
+        if arguments is None:  # a process of its own
+            keep_freed_memory()
         with suppress(OSError, RuntimeError, ValueError):  # no stream for it
             faulthandler.enable()  # a cache that another program cuts under us ends the process, but not without a word
         code = _dispatch(list(sys.argv[1:] if arguments is None else arguments), signals)

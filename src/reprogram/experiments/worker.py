@@ -20,7 +20,9 @@ def main() -> None:
     threading.Thread(target=_listen, args=(asked,), daemon=True).start()
     from reprogram.experiments.carry_out import Work, carry_out
     from reprogram.experiments.origin import Origins
+    from reprogram.memory import keep_freed_memory
 
+    keep_freed_memory()
     origins = Origins()
     while True:
         content: dict[str, Any] = json.loads(asked.get())

@@ -33,7 +33,6 @@ from reprogram.training.result import FitResult
 from reprogram.training.seen import Seen
 from reprogram.training.settings import Schedule, TrainingSettings
 
-
 #: Batches whose outputs wait on a GPU until they are counted: to check and to rank them makes it wait.
 COUNTED_TOGETHER = 16
 
