@@ -11,7 +11,8 @@ from reprogram.files import read_tensors, write_tensors
 from reprogram.programs.base import NoProgram
 from reprogram.programs.padding import Padding
 from reprogram.programs.watermark import Watermark
-from reprogram.training.state import learning_rate_factor, pixel_sizes
+from reprogram.training.result import Diverged
+from reprogram.training.state import FitState, learning_rate_factor, pixel_sizes
 from sides import build, small_data, small_frozen, without_times
 
 FIT = {"epochs": 2, "batch_size": 30}
@@ -212,3 +213,37 @@ def test_one_cycle_rises_over_a_fifth_of_the_steps_and_falls_to_nearly_0(epochs,
     assert factors == sorted(factors[: top + 1]) + sorted(factors[top + 1 :], reverse=True)
     assert min(factors) > 0
     assert len(factors) < 50 or (factors[-1] < 0.01 and factors[0] <= 0.1)
+
+
+@pytest.mark.parametrize("mapping", ["blm", "blm+", "gaussian"])
+def test_batches_that_are_counted_together_give_what_single_ones_give(mapping, monkeypatch):
+    """As on a GPU, which would wait for each look at its numbers: 12 batches of a pass are looked at once."""
+    found, looks = [], []
+    kind = type(build(mapping).mapping.new_statistics())
+    update = kind.update
+
+    def looking(self, logits, *rest, **more):
+        looks.append(len(logits))
+        return update(self, logits, *rest, **more)
+
+    monkeypatch.setattr(kind, "update", looking)
+    for together in (1, 16):
+        looks.clear()
+        monkeypatch.setattr(FitState, "together", together)
+        result = fit(build(mapping, folds=0), small_data(), epochs=2, batch_size=5)
+        found.append((len(looks), sum(looks), result))
+    (often, all_single, single), (seldom, all_together, together) = found
+    assert all_single == all_together
+    assert (often, seldom) == (36, 3)  # the first pass and two epochs
+    assert [record["accuracy"] for record in single.records] == [record["accuracy"] for record in together.records]
+    for key, value in single.model.state_dict().items():
+        assert torch.allclose(value, together.model.state_dict()[key], rtol=1e-4, atol=1e-6), key
+
+
+def test_numbers_that_are_not_finite_are_found_in_batches_that_wait(monkeypatch):
+    monkeypatch.setattr(FitState, "together", 16)
+    frozen = small_frozen()
+    with torch.no_grad():
+        next(frozen.module.parameters()).fill_(torch.nan)
+    with pytest.raises(Diverged, match="NaN or infinity"):
+        fit(build("blm", frozen), small_data(), epochs=2, batch_size=5)

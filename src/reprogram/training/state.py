@@ -150,8 +150,13 @@ class FitState:
     def count(self, gathered: list[Statistics], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
         """Add a batch to the statistics of its folds; some batches at a time where a look at the numbers makes it wait."""
         self._uncounted.append((logits, labels, indices))
-        if len(self._uncounted) >= (1 if logits.device.type == "cpu" else COUNTED_TOGETHER):
+        if len(self._uncounted) >= self.together:
             self.count_all(gathered)
+
+    @property
+    def together(self) -> int:
+        """How many batches are counted at once."""
+        return 1 if self.model.device.type == "cpu" else COUNTED_TOGETHER
 
     def count_all(self, gathered: list[Statistics]) -> None:
         """Add the batches that wait to be counted."""
