@@ -44,9 +44,11 @@ def offline(connection, folder, pictures):
 
     Other processes decode, and are there before the clock starts.
     """
+    from reprogram.memory import keep_freed_memory
     from reprogram.predict import predict_paths
     from reprogram.reprogrammed import Reprogrammed
 
+    keep_freed_memory()  # as the command does
     model = Reprogrammed.load(folder)
     model.accelerate()
     files = sorted(Path(pictures).glob("*.jpg"))
