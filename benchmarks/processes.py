@@ -153,6 +153,11 @@ def page(content: dict[str, Any]) -> str:
         what = f"{case['program']}{inside}, canvas {case['canvas']}"
         cells = (what, case["images"], spread(one), spread(many), spread(ratios, 2), f"{case['load']:.1f}")
         lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines += [
+        "",
+        "Threads sleep while they wait, as the command line has them; with threads that spin, one process is quicker than",
+    ]
+    lines[-1] += " here on a quiet machine, and much slower beside other work ([why](../speed.md#threads))."
     return "\n".join(lines) + "\n"
 
 
