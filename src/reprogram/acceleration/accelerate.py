@@ -109,12 +109,12 @@ def _dtype(frozen: Frozen) -> torch.dtype | None:
     return next((weight.dtype for weight in frozen.module.parameters()), None)
 
 
-@torch.inference_mode(False)  # folded weights that were made in inference mode could never carry a gradient
 def worth_preparing(passes: int, program: Program) -> bool:
     """Whether so many images repay the seconds that `accelerate` takes."""
     return passes * program.canvas**2 >= _WORTH
 
 
+@torch.inference_mode(False)  # folded weights that were made in inference mode could never carry a gradient
 def accelerate(frozen: Frozen, program: Program) -> Accelerated:
     """Prepare a frozen model under a program; the module and its weights stay as they are.
 
