@@ -48,6 +48,7 @@ ORDER = (
         "scores",
         "names",
         "lazy",
+        "memory",
         "threads",
         "devices",
         "processes",
@@ -80,7 +81,7 @@ RANK = {name: place for place, names in enumerate(ORDER) for name in names}
 MODULES = sorted(ROOT.rglob("*.py"))
 #: What is imported to check the arguments of a command.
 BEFORE_TORCH = re.compile(
-    r"((errors|text|cards|progress|files|child|settings|registry|names|lazy|threads|ranks)|.*\.(settings|registry|__init__)|__init__"
+    r"((errors|text|cards|progress|files|child|settings|registry|names|lazy|memory|threads|ranks)|.*\.(settings|registry|__init__)|__init__"
     r"|run\.(config|defaults|paths)|cli\.(main|commands|checks|run_checks|compare_command|reproduce_command|arguments|text|outside)"
     r"|data\.paper_sets"
     r"|predict\.(output|words))"
