@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # main() asks here who speaks, before torch is imported
 TIMEOUT = "REPROGRAM_TIMEOUT"
 _PATIENCE = 600.0
 _GRACE = 3.0  # seconds that a process has to say that it ends, when another one has
+_LONG_GRACE = 10.0  # the same where all were interrupted: it may have to end a step first; torchrun waits for 30
 _PAUSE = 0.05
 _WITHOUT_A_WORD = "ended without a word (killed, or no memory was left)"
 _BLOCK = 1 << 22  # numbers that are summed at once
@@ -277,7 +278,7 @@ class JoinedRanks(Ranks):
 
     @override
     def lost(self) -> str:
-        missing = self._missing()
+        missing = self._missing(_LONG_GRACE)
         return f"{self._named(missing)} {_WITHOUT_A_WORD}" if missing else ""
 
     def _named(self, ranks: Sequence[int]) -> str:
@@ -293,10 +294,10 @@ class JoinedRanks(Ranks):
             return bool(self._store.add("spoken", 1) == 1)
         return True  # nobody to ask: better said twice than never
 
-    def _missing(self) -> list[int]:
+    def _missing(self, grace: float = _GRACE) -> list[int]:
         """The processes that do not say, in a moment, that they end."""
         others = [rank for rank in range(self.size) if rank != self.rank]
-        until = time.monotonic() + _GRACE
+        until = time.monotonic() + grace
         try:
             self._store.set(f"ended {self.rank}", "in order")
             while True:
