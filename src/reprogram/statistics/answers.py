@@ -128,7 +128,7 @@ def distinct(labels: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 def stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row with their indices; among equal values at the edge the lowest index wins.
 
-    `torch.topk` leaves open which of several equal values it returns, so rows whose next value is as large are sorted.
+    `torch.topk` leaves open which of several equal values it returns, so rows with a tie at the edge are sorted.
 
     >>> [part.tolist() for part in stable_top_k(torch.tensor([[1.0, 3.0, 1.0, 1.0]]), 2)]
     [[[3.0, 1.0]], [[1, 0]]]
@@ -136,11 +136,10 @@ def stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if k == 1:
         best = values.argmax(1, keepdim=True)
         return values.gather(1, best), best
-    if k == values.shape[1]:
-        return values.topk(k, dim=1)
-    more, places = values.topk(k + 1, dim=1)
-    top, indices, tied = more[:, :k], places[:, :k], more[:, k - 1] == more[:, k]
-    if bool(tied.any()):
+    top, indices = values.topk(k, dim=1)
+    reached = values >= top[:, -1:]
+    if int(reached.count_nonzero()) > top.numel():
+        tied = reached.sum(1) > k
         order = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
         top[tied], indices[tied] = values[tied].gather(1, order), order
     return top, indices

@@ -148,8 +148,7 @@ class JointStatistics(Statistics):
         top, labels = stable_top_k(logits, self.top_k)
         if log_probabilities:
             return labels, top.double().exp()
-        best = top[:, :1].double()  # a softmax of which only these entries are wanted; all others just add to its sum
-        return labels, (top - best).exp() / (logits - best).exp_().sum(1, keepdim=True)
+        return labels, logits.softmax(1, dtype=torch.float64).gather(1, labels)
 
     @torch.no_grad()
     @override
