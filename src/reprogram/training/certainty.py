@@ -1,5 +1,6 @@
 """How sure the model of a fit may be: measured at its end, on images that it was not made from, or on each without it."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -39,10 +40,12 @@ class KeptLogits:
         with tempfile.TemporaryDirectory(prefix="reprogram-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "logits"
             with path.open("wb") as file:
-                if hasattr(os, "posix_fallocate"):  # a full disk is an error now, and not a signal when it is written to
+                file.truncate(4 * max(n, 1) * width)
+                try:  # a full disk is an error now, and not a signal when it is written to
                     os.posix_fallocate(file.fileno(), 0, 4 * max(n, 1) * width)
-                else:
-                    file.truncate(4 * max(n, 1) * width)
+                except (AttributeError, OSError) as error:  # no such call here, or on this file system
+                    if getattr(error, "errno", None) == errno.ENOSPC:
+                        raise
             self._kept = np.memmap(path, dtype=np.float32, mode="r+", shape=(n, width))
         self._labels: list[Tensor] = []
 
