@@ -39,7 +39,7 @@ SMALLER = 128  # the other canvas
 IMAGES = (20, 20)
 CANVAS = 112
 EPOCHS = 4
-#: Learning rates: the default of a named program, and that of the trial, as a watermark at 0.05 was driven off at once.
+#: Learning rates: what a named program had by default, and that of a watermark, which 0.05 drove off at once.
 RATES = {"none": 0.05, "padding": 0.05, "watermark": 0.002}
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 
 from reprogram.mappings.bayesian import bayes
-from reprogram.mappings.gaussians import GaussianFit, gaussian_of
+from reprogram.mappings.densities import GaussianFit
+from reprogram.mappings.gaussians import gaussian_of
 from reprogram.mappings.prior import prior_matrix
 from reprogram.statistics import GaussianStatistics, JointStatistics
 

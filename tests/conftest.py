@@ -84,3 +84,30 @@ def run(shapes, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "shapes"
     done = here("fit", "--data", shapes, "--mapping", "blm", "--epochs", 3, "--out", folder, *PADDING, *SMALL)
     return folder, done.stdout
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """Tells the library whether the processor multiplies bf16 itself; what it really has, decides nothing but the time."""
+
+    def has(bf16):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16, raising=False)
+
+    return has
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The types of the logits that frozen models give under a program, one after the other."""
+    from reprogram.reprogrammed import Reprogrammed
+
+    seen, real = [], Reprogrammed._passed
+
+    def passed(model, images):
+        logits = real(model, images)
+        seen.append(logits.dtype)
+        return logits
+
+    monkeypatch.setattr(Reprogrammed, "_passed", passed)
+    return seen

@@ -15,6 +15,7 @@ import sealed
 from card_reader import Card
 from noise import set_theta
 from reprogram import Frozen, Mapping, ReprogramError, Reprogrammed, load_frozen, make_mapping
+from reprogram.files import write_sealed
 from reprogram.programs.base import NoProgram
 from reprogram.programs.padding import Padding
 from reprogram.programs.watermark import Watermark
@@ -328,3 +329,45 @@ def test_moving_the_model_moves_the_frozen_part_and_keeps_the_statistics_exact()
     assert next(model.frozen.module.parameters()).device.type == "meta"
     assert model.program.theta.device.type == "meta"
     assert model.mapping.statistics.matrix.dtype == torch.float64
+
+
+def test_an_artefact_knows_the_precision_that_it_was_trained_in(processor, passes, tmp_path):
+    model, images = build(own_frozen()), torch.rand(3, 3, 8, 8)
+    model.precision = "bf16"
+    model.save(tmp_path)
+    processor(True)
+    loaded = Reprogrammed.load(tmp_path, model.frozen)
+    assert (loaded.precision, loaded.precision_here, loaded.precision_note) == ("bf16", "bf16", None)
+    assert torch.equal(loaded.predict(images).probabilities, model.predict(images).probabilities)
+    assert passes == [torch.bfloat16, torch.bfloat16]
+    loaded.source_logits(images, "fp32")
+    assert passes[2:] == [torch.float32]
+
+
+def test_what_the_device_lacks_is_computed_in_full_precision(processor, passes, tmp_path):
+    model, images = build(own_frozen()), torch.rand(3, 3, 8, 8)
+    full = model.predict(images).probabilities
+    model.precision = "bf16"
+    model.save(tmp_path)
+    processor(False)
+    loaded = Reprogrammed.load(tmp_path, model.frozen)
+    assert (loaded.precision, loaded.precision_here) == ("bf16", "fp32")
+    assert "in bf16, which this cpu does not have in hardware; it computes in fp32" in loaded.precision_note
+    assert torch.equal(loaded.predict(images).probabilities, full)
+    loaded.save(tmp_path)
+    assert Reprogrammed.load(tmp_path, model.frozen).precision == "bf16", "it stays what it was trained in"
+    loaded.source_logits(images, "bf16")
+    assert passes == [torch.float32, torch.float32, torch.bfloat16], "what is asked for by name is emulated"
+
+
+def test_artefacts_that_do_not_tell_their_precision_are_of_fp32(tmp_path):
+    model = build(own_frozen())
+    model.save(tmp_path)
+    content = json.loads((tmp_path / "artefact.json").read_text())
+    assert content["precision"] == "fp32"
+    sealed.forge(tmp_path / "artefact.json", precision="bf17")
+    with pytest.raises(ReprogramError, match="precision"):
+        Reprogrammed.load(tmp_path, model.frozen)
+    del content["precision"], content["sha256"]
+    write_sealed(tmp_path / "artefact.json", content)
+    assert Reprogrammed.load(tmp_path, model.frozen).precision == "fp32"

@@ -1,5 +1,6 @@
 """Where and in which precision a model computes."""
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
@@ -29,22 +30,43 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def choose_precision(device: torch.device, precision: Precision) -> Precision:
-    """Read `auto`: bf16 where the device multiplies matrices of it in hardware, fp32 elsewhere.
+def in_hardware(device: torch.device, precision: Precision) -> bool:
+    """Whether a device multiplies matrices of a precision itself.
 
     Emulated bf16 is far slower than fp32: a hundred times on a CPU that has AVX2 alone.
     """
-    if precision != "auto":
-        return precision
-    if device.type == "cuda":
-        native = torch.cuda.get_device_capability(device) >= (8, 0)
-    else:
+    if precision == "bf16" and device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    if precision == "bf16":
         checks = (getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"))
-        native = device.type == "cpu" and any(check() for check in checks if check is not None)
-    return "bf16" if native else "fp32"
+        return device.type == "cpu" and any(check() for check in checks if check is not None)
+    return precision == "fp32" or device.type in ("cuda", "mps")
+
+
+def at_hand(device: torch.device, precision: Precision) -> Precision:
+    """The precision if the device has it in hardware, else fp32: what a model that was trained elsewhere computes in."""
+    return precision if in_hardware(device, precision) else "fp32"
+
+
+def precision_note(device: torch.device, precision: Precision) -> str | None:
+    """What to tell where a model of a precision computes in another one; None where it does not."""
+    if in_hardware(device, precision):
+        return None
+    return (
+        f"trained and measured in {precision}, which this {device.type} does not have in hardware; it computes in fp32, "
+        "and some answers may differ"
+    )
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """Run the frozen model in a lower precision; the mapping and all statistics stay in float32 and float64."""
-    precision = choose_precision(device, precision)
     return nullcontext() if precision == "fp32" else torch.autocast(device.type, _DTYPES[precision])
+
+
+def clock(device: torch.device) -> float:
+    """Seconds since some moment, when the device has done all that it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+    return time.perf_counter()

@@ -6,6 +6,7 @@ Nothing is pickled: tensors go as they are, other values as JSON. torch is impor
 """
 
 import contextlib
+import gc
 import json
 import math
 import os
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # main() asks here who speaks, before torch is imported
 
 #: How long, in seconds, one process waits for another.
 TIMEOUT = "REPROGRAM_TIMEOUT"
+_GLOO_ENDS = 0.3  # seconds
 _PATIENCE = 600.0
 _GRACE = 3.0  # seconds that a process has to say that it ends, when another one has
 _LONG_GRACE = 10.0  # the same where all were interrupted: it may have to end a step first; torchrun waits for 30
@@ -278,8 +280,18 @@ class JoinedRanks(Ranks):
 
     @override
     def lost(self) -> str:
+        self._leave()
         missing = self._missing(_LONG_GRACE)
         return f"{self._named(missing)} {_WITHOUT_A_WORD}" if missing else ""
+
+    def _leave(self) -> None:
+        """Close what the others may wait at for this process in a sum, where no signal reaches them; the store stays."""
+        import torch
+
+        with contextlib.suppress(RuntimeError, ValueError):
+            self._store.set(f"ended {self.rank}", "in order")
+            if torch.distributed.get_backend() == "gloo":
+                torch.distributed.destroy_process_group()
 
     def _named(self, ranks: Sequence[int]) -> str:
         return f"rank {', '.join(map(str, ranks))} of {self.size}"
@@ -397,6 +409,9 @@ def joined() -> Iterator[Ranks]:
     yield _here
     _here = None  # after an error it stays: main() asks it who speaks
     torch.distributed.destroy_process_group()
+    # gloo's threads end a moment after their group: an interpreter that ends before them is aborted, after all work is done
+    gc.collect()
+    time.sleep(_GLOO_ENDS)
 
 
 def _sendable(tensor: "Tensor") -> "Tensor":

@@ -1,14 +1,16 @@
 """Reprogrammed = program + frozen model + mapping: a classifier for the target labels."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from reprogram.acceleration.accelerate import Accelerated, accelerate, worth_preparing
+from reprogram.acceleration.precision import Chosen, choose_precision
 from reprogram.cards import card
+from reprogram.devices import Precision, at_hand, autocast, precision_note
 from reprogram.errors import ReprogramError, first_line
 from reprogram.files import fitting
 from reprogram.files.reading import AGAIN, check_schema
@@ -37,6 +39,10 @@ class Reprogrammed(nn.Module):
             model's normalisation here.
         frozen: the source model, never changed.
         mapping: source logits → target logits, made for the model's labels; it knows the target classes.
+
+    Attributes:
+        precision: what it was trained and measured in: fp32, bf16 or fp16. Its passes are in this, or in fp32 on a device
+            that would only emulate it; see `precision_here`.
     """
 
     def __init__(self, program: Program, frozen: Frozen, mapping: Mapping) -> None:
@@ -48,6 +54,7 @@ class Reprogrammed(nn.Module):
             )
         self.program, self.frozen, self.mapping = program.bind(frozen.mean, frozen.std), frozen, mapping
         self.accelerated: Accelerated | None = None
+        self.precision: Precision = "fp32"
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -58,24 +65,67 @@ class Reprogrammed(nn.Module):
         """Map images (N, C, H, W) in [0, 1], or uint8, to target logits (N, k_T): f_out(f_pre(f_in(x)))."""
         return self.mapping(self.source_logits(images))  # type: ignore[no-any-return]
 
-    def source_logits(self, images: Tensor) -> Tensor:
-        """Map images to the frozen model's logits (N, k_S) under the program: f_pre(f_in(x))."""
-        images = images.to(self.device)
+    @property
+    def precision_here(self) -> Precision:
+        """What it computes in on its device: its own precision, or fp32 where that is not in hardware."""
+        return at_hand(self.device, self.precision)
+
+    def choose_precision(self, precision: Precision) -> Chosen:
+        """Read `auto` for this model where it is now; any other precision stays what it is."""
+        return choose_precision(self.frozen, self.program.canvas, precision)
+
+    @property
+    def precision_note(self) -> str | None:
+        """What to tell where that is another one than it was trained in."""
+        return precision_note(self.device, self.precision)
+
+    def passes_in(self, precision: Precision | None) -> Precision:
+        """What a pass is in for which this precision was asked: by default, and for `auto`, `precision_here`."""
+        return self.precision_here if precision in (None, "auto") else precision
+
+    def source_logits(self, images: Tensor, precision: Precision | None = None) -> Tensor:
+        """Map images to the frozen model's logits (N, k_S) under the program: f_pre(f_in(x)).
+
+        Args:
+            images: (N, C, H, W) in [0, 1], or uint8.
+            precision: of the frozen model, emulated if need be; by default, the model's own as far as it is in hardware.
+        """
+        images = self._on_device(images)
+        with autocast(self.device, self.passes_in(precision)):
+            if self.frozen.memory is None:
+                return self._passed(images)
+            return self.frozen.memory.recall(self.program, images, self._how(), self._passed)
+
+    def route(self) -> dict[str, Any] | None:
+        """What decides the source logits of a batch to the bit beside its pixels, as long as θ is zero; None once it is not.
+
+        Where two models over one frozen model say the same, one pass serves both.
+        """
+        start = self.program.untrained()
+        return None if start is None else {"program": start, "network": self._how()}
+
+    def _how(self) -> str:
+        """How the network is run."""
+        return "" if self.accelerated is None or self.accelerated.schedule is None else self.accelerated.describe()
+
+    def _on_device(self, images: Tensor) -> Tensor:
+        """The images where the model is, which is prepared anew where it was moved or given another program."""
         if self.accelerated is not None and not self.accelerated.fits(self.frozen, self.program):
-            self.accelerated = accelerate(self.frozen, self.program)  # moved to another device, or given another program
-        if self.frozen.memory is None:
-            return self._passed(images)
-        how = "" if self.accelerated is None else self.accelerated.describe()
-        return self.frozen.memory.recall(self.program, images, how, self._passed)
+            self.accelerated = accelerate(self.frozen, self.program)
+        return images.to(self.device)
 
     def _passed(self, images: Tensor) -> Tensor:
         return self.frozen(self.program(images)) if self.accelerated is None else self.accelerated(images)
 
-    def source_features(self, images: Tensor) -> Tensor:
+    def source_features(self, images: Tensor, precision: Precision | None = None) -> Tensor:
         """Map images to what `frozen.from_features` makes source logits of: shorter than these for a CLIP of many texts."""
         if not self.frozen.short_features:
-            return self.source_logits(images)
-        return self.frozen.features(self.program(images.to(self.device)))
+            return self.source_logits(images, precision)
+        images = self._on_device(images)
+        with autocast(self.device, self.passes_in(precision)):
+            if self.accelerated is None:
+                return self.frozen.features(self.program(images))
+            return self.accelerated.features(images)
 
     def accelerate(self, passes: int | None = None) -> str:
         """Prepare the frozen model and the program for many images; the numbers stay the same up to rounding.
@@ -128,6 +178,14 @@ class Reprogrammed(nn.Module):
                 f"{self.frozen.name} does not take a canvas of {canvas} ({first_line(error)}); use its own size, "
                 f"{self.frozen.input_size}"
             ) from None
+
+    def check_gradient(self) -> None:
+        """Raise where no gradient would reach the program, as the mapping changes in steps alone."""
+        if self.moves and not self.mapping.settings.smooth:
+            raise ReprogramError(
+                f"mapping {self.mapping.name!r} was given with settings by which it changes in steps alone, so that program "
+                f"{self.program.name!r} cannot be trained through it; use another mapping or weighting, or program none"
+            )
 
     @torch.no_grad()
     def predict(self, images: Any, *, evidence: int = 3, batch_size: int = 64, **asked: Any) -> Predictions:
@@ -183,7 +241,7 @@ class Reprogrammed(nn.Module):
             sections: what else belongs to it, as plain JSON values.
         """
         source = {**self.frozen.spec, "fingerprint": self.frozen.fingerprint, "normalisation": _normalisation(self.frozen)}
-        parts = {"program": self.program.config(), "frozen": source, **sections}
+        parts = {"program": self.program.config(), "frozen": source, "precision": self.precision, **sections}
         write_artefact(Path(folder), self.mapping, parts, self.state_dict())
 
     @classmethod
@@ -261,6 +319,7 @@ class Reprogrammed(nn.Module):
         model = cls(stored_program(content, tensors, path), frozen, mapping)
         model.load_state_dict(fitting(without_certainty(tensors), model.state_dict(), f"artefact {str(path)!r}"))
         read_certainty(content, tensors, mapping, path)
+        model.precision = content.get("precision", "fp32")  # artefacts did not always say
         return model
 
 
@@ -296,6 +355,7 @@ class _Parts(_Part):
 
     program: _StoredProgram
     frozen: _StoredSource
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
 
 def stored_program(content: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> Program:

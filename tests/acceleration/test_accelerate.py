@@ -10,7 +10,6 @@ from reprogram import BlackBox, Frozen, Reprogrammed, evaluate, fit, make_mappin
 from reprogram.acceleration.accelerate import accelerate
 from reprogram.acceleration.folding import fold_batch_norm
 from reprogram.data import ArraySplit, DataSet
-from reprogram.devices import choose_precision
 from reprogram.programs import NoProgram, Padding, Watermark
 from reprogram.programs.base import Program
 
@@ -171,17 +170,6 @@ def test_evaluate_every_thins_validation_and_test(frozen):
     assert [record["accuracy"]["val"] is not None for record in result.records] == tested
     assert result.selected_epoch in (2, 4, 5)
     assert result.accuracy["best_on_test"] is not None
-
-
-@pytest.mark.parametrize(
-    ("amx", "avx512", "expected"), [(False, False, "fp32"), (True, False, "bf16"), (False, True, "bf16")]
-)
-def test_bf16_only_where_the_processor_has_it(monkeypatch, amx, avx512, expected):
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512, raising=False)
-    assert choose_precision(torch.device("cpu"), "auto") == expected
-    assert choose_precision(torch.device("cpu"), "fp32") == "fp32"
-    assert choose_precision(torch.device("mps"), "auto") == "fp32"
 
 
 def test_preparing_in_inference_mode_leaves_gradients_possible(frozen):

@@ -242,3 +242,34 @@ def test_named_sets_that_have_moved_are_found_under_another_root(elsewhere):
     (made / "data").rename(looked / "sets")
     assert here("evaluate", made / "run", check=False).returncode == 2
     assert here("evaluate", made / "run", "--data-root", "sets", cwd=looked).stdout == expected
+
+
+def test_the_verbs_follow_the_precision_of_the_run(processor, passes, shapes, tmp_path):
+    """And compute in fp32 where it is not in hardware, which they tell beside their output."""
+    run, image = tmp_path / "run", next((shapes / "test").rglob("*.png"))
+    few = ("--program", "none", "--mapping", "blm", "--shots", 4)
+    processor(True)
+    fitted = here("fit", "--data", shapes, "--out", run, *few, *SMALL, "--precision", "auto").stdout
+    assert "precision auto: bf16 (" in fitted
+    assert re.search(r"network: .*, in bf16\n", fitted)
+    accuracy = json.loads((run / "result.json").read_text())["accuracy"]["last"]
+    verbs = {
+        "evaluate": ("evaluate", run),
+        "predict": ("predict", run, image, "--format", "json"),
+        "logits": ("logits", "--run", run, "--out", tmp_path / "shards"),
+        "update": ("update", run, "--add", shapes / "test", "--out", tmp_path / "updated"),
+    }
+    for has, dtype in ((True, "torch.bfloat16"), (False, "torch.float32")):
+        processor(has)
+        for verb, words in verbs.items():
+            passes.clear()
+            shutil.rmtree(tmp_path / "shards", ignore_errors=True)
+            shutil.rmtree(tmp_path / "updated", ignore_errors=True)
+            done = here(*words)
+            assert {str(seen) for seen in passes} == {dtype}, verb
+            told = "trained and measured in bf16, which this cpu does not have in hardware"
+            assert (done.stdout + done.stderr).count(told) == (not has), verb
+            if verb == "predict":
+                assert all(json.loads(line) for line in done.stdout.splitlines())
+            if verb == "evaluate" and has:
+                assert f"(test): {100 * accuracy:.1f} %" in done.stdout

@@ -284,3 +284,14 @@ def test_frozen_weights_stay_as_they_are(tmp_path):
 def test_drawn_images_differ_from_each_other_and_are_the_same_each_time():
     assert torch.equal(drawn(3, 8), drawn(3, 8))
     assert len(drawn(3, 8).flatten(1).unique(dim=0)) == 3
+
+
+def test_a_model_of_bf16_is_exported_and_compared_in_fp32(processor, tmp_path):
+    processor(True)
+    model = nets.reprogrammed(nets.classifier())
+    full = nets.reprogrammed(nets.classifier())
+    model.precision = "bf16"
+    exported(model, tmp_path)
+    task = load_exported(tmp_path / "onnx")
+    assert differences(full, task) < 1e-5
+    assert differences(model, task) > 1e-5

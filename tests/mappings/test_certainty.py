@@ -14,7 +14,7 @@ from reprogram.mappings import certainty as certainty_module
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.certainty import JUDGED, Certainty, measure_certainty, mixed
 from reprogram.mappings.certainty_folds import FOLDS, FoldMappings, FoldNumbers, passes
-from reprogram.mappings.gaussians import GaussianFit
+from reprogram.mappings.densities import GaussianFit
 from reprogram.mappings.label_mapper import LabelMapper
 from reprogram.mappings.making import make_mapping
 from reprogram.mappings.prediction_sets import misfits, sets_of

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from reprogram.errors import ignore_evidence_warnings
 from reprogram.mappings.bayesian import bayes
-from reprogram.mappings.gaussians import GaussianFit, gaussian
+from reprogram.mappings.densities import GaussianFit
+from reprogram.mappings.gaussians import gaussian
 from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, normalised_without
 from reprogram.statistics.gaussian import GaussianStatistics
 from reprogram.statistics.joint import JointStatistics

@@ -23,6 +23,7 @@ from reprogram.run.folder import run_fit, stored_config, stored_reference
 from reprogram.run.record import read_run
 from reprogram.run.verify import verify
 from reprogram.sources.load import import_torchvision
+from reprogram.training import budget
 
 BASE = {"model": "timm:test_resnet", "pretrained": False, "canvas": 32, "batch_size": 16, "epochs": 3}
 SAME = ("predictions.csv", "images.txt", "weights.safetensors", "config.json")
@@ -186,6 +187,13 @@ def test_a_finished_one_can_be_trained_longer(finished, shapes, tmp_path):
     run_reference("finetune-full", configured(shapes, epochs=4), tmp_path / "whole")
     assert sealed.without_times(folder / "metrics.jsonl") == sealed.without_times(tmp_path / "whole" / "metrics.jsonl")
     assert (folder / "weights.safetensors").read_bytes() == (tmp_path / "whole" / "weights.safetensors").read_bytes()
+
+
+def test_one_by_the_clock_tells_how_many_epochs_fitted(shapes, tmp_path, monkeypatch):
+    monkeypatch.setattr(budget, "_epoch_seconds", lambda state, data: (1000.0, 0.0))
+    run_reference("finetune-linear", configured(shapes, minutes=60, epochs=200), tmp_path / "run")
+    stored = stored_config(tmp_path / "run")
+    assert (stored.epochs, stored.minutes, len(read_run(tmp_path / "run").epochs)) == (3, 60, 3)
 
 
 def test_runs_and_references_do_not_go_on_in_each_others_folders(finished, run, shapes):

@@ -33,9 +33,31 @@ def test_the_defaults_of_a_classifier():
     config = resolve(FitConfig(), CLASSIFIER)
     assert (config.epochs, config.lr, config.batch_size, config.val_fraction) == (20, 0.002, 64, 0.1)
     assert (config.program, config.mapping, config.canvas, config.augment) == ("auto", "auto", 224, "none")
+    assert config.schedule == "multistep"  # as patience may end it before a cycle has come to anything
     padded = resolve(FitConfig(program="padding", mapping="blm+"), CLASSIFIER)
-    assert (padded.canvas, padded.extras["image_size"], padded.augment, padded.lr) == (224, 128, "none", 0.05)
+    assert (padded.canvas, padded.extras["image_size"], padded.augment, padded.lr) == (224, 128, "none", 0.1)
     assert padded.extras["refresh"] == "reuse"
+
+
+@pytest.mark.parametrize(
+    ("said", "lr", "schedule"),
+    [
+        ({"program": "padding"}, 0.1, "onecycle"),
+        ({"program": "watermark"}, 0.002, "onecycle"),
+        ({"program": "watermark", "lr": 0.3, "schedule": "cosine"}, 0.3, "cosine"),
+        ({"program": "none", "mapping": "linear"}, 0.05, "multistep"),
+        ({"program": "watermark", "protocol": "paper"}, 0.01, "multistep"),
+    ],
+    ids=str,
+)
+def test_every_program_has_a_rate_of_its_own_and_the_paper_has_its_schedule(said, lr, schedule):
+    config = resolve(FitConfig(**said), CLASSIFIER)
+    assert (config.lr, config.schedule) == (lr, schedule)
+
+
+def test_by_the_clock_there_are_at_most_as_many_epochs_as_in_the_paper():
+    assert resolve(FitConfig(program="padding", minutes=5), CLASSIFIER).epochs == 200
+    assert resolve(FitConfig(program="padding", minutes=5, epochs=30), CLASSIFIER).epochs == 30
 
 
 def test_where_nothing_can_be_trained_nothing_is_tried():

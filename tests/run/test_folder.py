@@ -26,6 +26,8 @@ from reprogram.run.folder import environment, predictions_csv, run_fit, seen_ima
 from reprogram.run.steps import epoch_line
 from reprogram.run.update import update_run
 from reprogram.run.verify import verify
+from reprogram.training import budget
+from reprogram.training.budget import Budget
 from reprogram.training.evaluation import Evaluation, evaluate
 from reprogram.training.result import Diverged
 
@@ -83,6 +85,47 @@ def test_a_finished_run_can_be_trained_longer(finished, shapes, tmp_path):
         assert same_tensors(folder, tmp_path / "whole", file)
 
 
+def test_a_run_by_the_clock_tells_how_many_epochs_fitted_and_can_be_repeated_or_trained_longer(
+    shapes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(budget, "_epoch_seconds", lambda state, data: (1000.0, 0.0))
+    folder = tmp_path / "run"
+    run_fit(configured(shapes, minutes=60), folder)
+    stored = stored_config(folder)
+    assert (stored.epochs, stored.minutes) == (3, 60)
+    assert all(finding.problem is None for finding in verify(folder))
+    run_fit(configured(shapes, epochs=3), tmp_path / "repeated")
+    assert records(folder) == records(tmp_path / "repeated")
+    assert same_tensors(folder, tmp_path / "repeated", "artefact/artefact.safetensors")
+    run_fit(configured(shapes, epochs=5), folder, resume=True)
+    assert [record["epoch"] for record in records(folder)] == [1, 2, 3, 4, 5]
+    assert stored_config(folder).minutes is None
+
+
+def test_what_the_clock_has_cut_off_is_trained_when_its_epochs_are_said(shapes, tmp_path, monkeypatch):
+    monkeypatch.setattr(budget, "_epoch_seconds", lambda state, data: (1000.0, 0.0))
+    monkeypatch.setattr(Budget, "used_up", lambda self, records: len(records) == 2)
+    folder = tmp_path / "run"
+    run_fit(configured(shapes, minutes=60), folder)
+    assert [record["epoch"] for record in records(folder)] == [1, 2]
+    run_fit(configured(shapes, epochs=3), folder, resume=True)
+    run_fit(configured(shapes, epochs=3), tmp_path / "whole")
+    assert records(folder) == records(tmp_path / "whole")
+    assert same_tensors(folder, tmp_path / "whole", "artefact/artefact.safetensors")
+
+
+def test_the_same_command_goes_on_by_the_clock(shapes, tmp_path, monkeypatch):
+    """The most epochs that were said are more than what was planned, but they are no wish for more."""
+    monkeypatch.setattr(budget, "_epoch_seconds", lambda state, data: (1000.0, 0.0))
+    config, folder = configured(shapes, minutes=60, epochs=9), tmp_path / "run"
+    run_fit(config, folder)
+    before = (folder / "metrics.jsonl").read_text()
+    run_fit(config, folder, resume=True)
+    stored = stored_config(folder)
+    assert (stored.epochs, stored.minutes) == (3, 60)
+    assert (folder / "metrics.jsonl").read_text() == before
+
+
 def test_resuming_with_the_same_epochs_changes_nothing(finished, shapes):
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file() and path.name != "environment.json"}
     run_fit(configured(shapes, epochs=3), finished, resume=True)
@@ -93,7 +136,7 @@ def test_resuming_with_the_same_epochs_changes_nothing(finished, shapes):
     ("changed", "words"),
     [
         ({"epochs": 2}, "--epochs 2 was given, but the run in .* has 3; resume it as it was"),
-        ({"lr": 0.7}, "--lr 0.7 was given, but .* has 0.05"),
+        ({"lr": 0.7}, "--lr 0.7 was given, but .* has 0.1"),
         ({"mapping": "ilm"}, "--mapping ilm was given, but .* has blm"),
         ({"smoothing": 3}, "--smoothing 3.* was given, but .* has 1.0"),
         ({"image_size": 9}, "--image-size 9 was given, but .* has 18"),
@@ -133,7 +176,8 @@ def test_a_folder_that_is_no_run_is_left_alone(shapes, tmp_path):
 
 
 def test_a_run_that_cannot_begin_leaves_no_folder(shapes, tmp_path):
-    for changed in ({"device": "warp"}, {"image_size": 99}, {"shots": 999}, {"mapping": "none"}):
+    stepped = {"mapping": "gaussian+", "weighting": "rank"}  # through which no program can be trained
+    for changed in ({"device": "warp"}, {"image_size": 99}, {"shots": 999}, {"mapping": "none"}, stepped):
         with pytest.raises(ReprogramError):
             run_fit(configured(shapes, **changed), tmp_path / "runs" / "x")
     assert list(tmp_path.iterdir()) == []
@@ -273,6 +317,13 @@ def test_a_run_that_diverges_leaves_the_artefact_of_its_last_good_epoch(shapes, 
     assert {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()} == kept
 
 
+def test_a_mapping_that_no_program_can_be_trained_through_leaves_no_folder(shapes, tmp_path):
+    config = configured(shapes, mapping="gaussian+", weighting="rank", program="watermark")
+    with pytest.raises(ReprogramError, match="changes in steps alone"):
+        run_fit(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_finished_run_has_not_stopped(finished):
     assert "stopped" not in json.loads((finished / "result.json").read_text())
 
@@ -297,3 +348,50 @@ def test_a_damaged_artefact_of_a_run_can_be_made_anew_as_it_says(finished, shape
     shutil.rmtree(folder / "artefact")
     run_fit(configured(shapes), folder, resume=True)
     assert whole == {path: path.read_bytes() for path in whole}
+
+
+def test_a_run_that_kept_auto_goes_on_as_its_checkpoint_says(processor, shapes, tmp_path):
+    """Configurations did not always name what was chosen, but checkpoints did."""
+    processor(True)
+    folder = tmp_path / "run"
+    how = {"precision": "auto", "schedule": "constant", "shots": 4, "canvas": 24}
+    run_fit(configured(shapes, epochs=1, **how), folder)
+    sealed.forge(folder / "config.json", precision="auto")
+    run_fit(configured(shapes, epochs=2, **how), folder, resume=True)
+    assert len(records(folder)) == 2
+    sealed.forge(folder / "config.json", precision="auto")
+    processor(False)
+    with pytest.raises(ReprogramError, match=r"was made with settings precision = 'bf16', but now it is 'fp32'"):
+        run_fit(configured(shapes, epochs=3, **how), folder, resume=True)
+
+
+def test_auto_is_decided_once_and_stays(processor, passes, shapes, tmp_path):
+    """On a processor with bf16: the configuration names what was chosen, a resumed run ends like a whole one."""
+    processor(True)
+    parts, whole = tmp_path / "parts", tmp_path / "whole"
+    how = {"precision": "auto", "schedule": "constant", "shots": 4, "canvas": 24}
+    result = run_fit(configured(shapes, epochs=1, **how), parts)
+    assert set(passes) == {torch.bfloat16}
+    assert stored_config(parts).precision == result.model.precision == Reprogrammed.load(parts).precision == "bf16"
+    run_fit(configured(shapes, epochs=2, **how), parts, resume=True)
+    run_fit(configured(shapes, epochs=2, **how), whole)
+    assert records(parts) == records(whole)
+    assert same_tensors(parts, whole, "artefact/artefact.safetensors")
+    assert not [one for one in verify(parts) if one.problem is not None]
+    processor(False)
+    with pytest.raises(ReprogramError, match=r"was begun in bf16, which this cpu does not have in hardware; continue it"):
+        run_fit(configured(shapes, epochs=3, **how), parts, resume=True)
+    with pytest.raises(ReprogramError, match=r"--precision fp32 was given, but the run in .* has bf16"):
+        run_fit(configured(shapes, epochs=3, precision="fp32"), parts, resume=True)
+
+
+def test_what_was_named_is_emulated_and_auto_is_not(processor, passes, shapes, tmp_path):
+    processor(False)
+    how = {"program": "none", "shots": 3, "canvas": 24}
+    run_fit(configured(shapes, precision="auto", **how), tmp_path / "auto")
+    assert set(passes) == {torch.float32}
+    assert stored_config(tmp_path / "auto").precision == "fp32"
+    passes.clear()
+    run_fit(configured(shapes, precision="bf16", **how), tmp_path / "named")
+    assert set(passes) == {torch.bfloat16}
+    run_fit(configured(shapes, precision="bf16", **how), tmp_path / "named", resume=True)

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,10 +13,13 @@ from torch import nn
 
 from command import SMALL, here
 from reprogram import Frozen, fit_data
+from reprogram.acceleration import accelerate
+from reprogram.acceleration.accelerate import Accelerated
 from reprogram.data import ArraySplit, DataSet
 from reprogram.errors import ReprogramError
 from reprogram.mappings.selection import select
 from reprogram.progress import Progress
+from reprogram.run import steps
 from reprogram.run.build import Prepared, build
 from reprogram.run.config import FitConfig
 from reprogram.run.defaults import Facts, resolve
@@ -22,7 +27,9 @@ from reprogram.run.first import first_answer
 from reprogram.run.folder import FolderBook
 from reprogram.run.steps import PATIENCE, Book, Gain, carry_out
 from reprogram.training.evaluation import evaluate
+from reprogram.training.kept import KeptLogits
 from sealed import content, without_times
+from sides import small_data, small_frozen
 
 CLASSES = ("red", "green", "blue")
 
@@ -95,9 +102,9 @@ def test_every_image_goes_through_the_model_once_and_gives_what_its_logits_give(
     assert again.test is None
 
 
-@pytest.mark.parametrize(("mapping", "to_begin_with"), [("none", 0), ("blm", 1)])
-def test_a_program_that_is_tried_costs_its_epochs_and_no_pass_more(mapping, to_begin_with):
-    """First every image as it is; the training images for the first ω; then each epoch trains, validates and tests."""
+@pytest.mark.parametrize("mapping", ["none", "blm"])
+def test_a_program_that_is_tried_costs_its_epochs_and_no_pass_more(mapping):
+    """First every image as it is, which is also the pass for the first ω; then each epoch trains, validates and tests."""
     prepared = task(mapping=mapping, lr=1e-6)
     module, data = prepared.model.frozen.module, prepared.data
     module.seen = 0
@@ -105,7 +112,63 @@ def test_a_program_that_is_tried_costs_its_epochs_and_no_pass_more(mapping, to_b
     assert not result.steps[1]["kept"]
     n, others = len(data.train), len(data.val) + len(data.test)
     blank = 2  # `build` tries the canvas with one, of either program
-    assert module.seen == (n + others) + to_begin_with * n + PATIENCE * (n + others) + blank
+    assert module.seen == (n + others) + PATIENCE * (n + others) + blank
+
+
+def sides_task(**said):
+    """A network with something to prepare, which it is: the logits are those of folded batch norms."""
+    data = small_data()
+    facts = {"lr": 0.1, "batch_size": 16, "epochs": 2, "cache": False, "canvas": 24, "calibration": "none"}
+    config = resolve(FitConfig(**{**facts, **said}), Facts(input_size=24))
+    frozen = small_frozen()
+    return Prepared(config, data, build(config, frozen, data), ())
+
+
+@pytest.mark.parametrize(
+    ("said", "spared"),
+    [
+        ({"mapping": "blm+"}, 1),
+        ({"mapping": "gaussian"}, 1),  # whose statistics are counted in folds
+        ({"mapping": "auto"}, 1),
+        ({"mapping": "gaussian", "precision": "bf16"}, 1),
+        ({"program": "watermark", "mapping": "blm+", "augment": "none"}, 1),
+        ({"program": "watermark", "mapping": "blm+", "augment": "crop"}, 0),  # which counts the middle of larger images
+        ({"program": "watermark", "mapping": "auto", "augment": "none"}, 2),
+        ({"program": "watermark", "mapping": "auto", "augment": "crop"}, 1),
+        ({"program": "padding", "mapping": "auto"}, 1),
+        ({"program": "padding", "mapping": "auto", "protocol": "paper"}, 1),
+        ({"program": "padding", "mapping": "gaussian"}, 0),
+    ],
+    ids=lambda value: " ".join(map(str, value.values())) if isinstance(value, dict) else str(value),
+)
+def test_logits_that_serve_again_are_those_of_another_pass_to_the_bit(monkeypatch, said, spared):
+    """So that a run which was stopped, and has no logits any more, ends as one that was not."""
+    monkeypatch.setattr(accelerate, "_WORTH", 1)
+    monkeypatch.setattr(steps, "_no_trial", lambda *_: None)
+    seen = []
+    monkeypatch.setattr(Accelerated, "__call__", spied(Accelerated.__call__, seen))
+    kept = carry_out(sides_task(**said), Book(), Progress())
+    with_them = sum(seen)
+    seen.clear()
+    monkeypatch.setattr(KeptLogits, "serves", lambda *_: False)
+    again = carry_out(sides_task(**said), Book(), Progress())
+    assert sum(seen) - with_them == spared * len(small_data().train)
+    assert kept.model.accelerated.folded == 1
+    assert [without(record) for record in kept.records] == [without(record) for record in again.records]
+    for name, tensor in again.model.state_dict().items():
+        assert torch.equal(kept.model.state_dict()[name], tensor), name
+
+
+def spied(call, seen):
+    def counted(self, images):
+        seen.append(len(images))
+        return call(self, images)
+
+    return counted
+
+
+def without(record):
+    return {name: value for name, value in record.items() if name not in ("seconds", "images_per_second")}
 
 
 def test_a_program_that_pays_is_kept():
@@ -211,7 +274,11 @@ def state(folder):
     return kept, first, without_times(folder / "metrics.jsonl")
 
 
-@pytest.mark.parametrize("said", [{}, {"lr": 1e-6}, {"program": "none"}], ids=["kept", "not kept", "none"])
+@pytest.mark.parametrize(
+    "said",
+    [{}, {"lr": 1e-6}, {"mapping": "blm"}, {"program": "none"}],
+    ids=["kept", "not kept", "counted", "none"],
+)
 def test_a_run_that_is_stopped_anywhere_ends_as_if_it_had_not_been(tmp_path, said):
     said = (
         {"epochs": 5, "mapping": "auto", "offsets": (0.0, 0.1, 0.0), **said} if "program" in said else {"epochs": 5, **said}
@@ -261,3 +328,53 @@ def test_by_default_the_command_line_says_what_each_step_brought(shapes, tmp_pat
     here("fit", "--resume", "--out", folder)
     here("fit", shapes, *SMALL, "--program", "auto", "--mapping", "auto", "--resume", "--out", folder)
     assert before == {path: path.read_bytes() for path in before}
+
+
+@pytest.mark.parametrize("weighting", ["rank", "presence"])
+def test_no_program_is_trained_through_a_mapping_that_changes_in_steps_alone(weighting):
+    """It would have no gradient; named, it is refused in a sentence, and a trial says why there is none."""
+    with pytest.raises(ReprogramError, match=r"'gaussian\+' was given with settings .* program 'padding' cannot be trained"):
+        carry_out(task(program="padding", mapping="gaussian+", weighting=weighting), Book(), Progress())
+    result = carry_out(task(program="auto", mapping="gaussian+", weighting=weighting), Book(), Progress())
+    assert "which no gradient sees" in result.steps[-1]["told"]
+
+
+@pytest.mark.parametrize("program", ["padding", "auto"])
+def test_what_was_done_before_a_training_counts_as_spent(program, monkeypatch):
+    """By the clock, and also what is decided right before it."""
+    now, spent = [100.0], []
+
+    def chosen(prepared, progress):
+        now[0] += 20
+        return prepared
+
+    class BegunError(Exception):
+        pass
+
+    def begun(*_, **how):
+        spent.append(how["spent"])
+        raise BegunError
+
+    prepared = replace(task(program=program, minutes=10), started=70.0)
+    monkeypatch.setattr(steps, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(steps, "with_chosen_mapping", chosen)
+    monkeypatch.setattr(steps, "fit", begun)
+    with pytest.raises(BegunError):
+        carry_out(prepared, Book(), Progress())
+    assert spent == [50.0]
+
+
+def test_a_trial_that_has_begun_goes_on_however_long_its_images_take_to_load(tmp_path):
+    """What a second process needs to begin anew is not of the minutes that were given: they were planned before."""
+    book, heard = FolderBook(tmp_path, {}), Heard()
+    begun = task(program="auto", minutes=60, epochs=3, patience=3)
+    whole = carry_out(begun, book, heard)
+    assert len(whole.records) == 4
+    late = replace(task(program="auto", minutes=60, epochs=3, patience=3), started=begun.started - 10_000)
+    again = carry_out(late, book, heard)
+    assert not any("time is up" in line for line in heard.lines)
+    assert len(again.records) == 4
+    assert again.accuracy == whole.accuracy
+    book.checkpoint.unlink()
+    assert len(carry_out(late, book, heard).records) == 1
+    assert "no program is trained: the time is up (minutes = 60)" in heard.lines

@@ -78,3 +78,25 @@ def test_a_removed_task_is_gone(tasks):
         tasks.get("birds")
     with pytest.raises(Refusal):
         tasks.remove("birds")
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_a_task_is_served_in_its_precision_where_the_processor_has_it(processor, small, tmp_path, monkeypatch, has):
+    make_task(tmp_path / "full", small, ["a", "b"])
+    model = Reprogrammed.load(make_task(tmp_path / "low", small, ["a", "b"]), small)
+    model.precision = "bf16"
+    model.save(tmp_path / "low")
+    processor(has)
+    table = Tasks(2**30)
+    for path in sorted(tmp_path.iterdir()):
+        table.add(path.name, path, new_model=True)
+    ways = {name: table.get(name).way for name in table.entries}
+    assert (ways["full"] is ways["low"]) is not has
+    assert ways["low"].precision == ("bf16" if has else "fp32")
+    assert len(table.notes) == (not has)
+    image = torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(1)).numpy()
+    full, low = (ways[name]([image]) for name in ("full", "low"))
+    assert full.dtype == low.dtype == torch.float32
+    assert torch.equal(full, low) is not has
+    assert torch.equal(low, low.bfloat16().float()) is has
+    assert ways["low"].prepare().endswith(", in bf16") is has

@@ -59,7 +59,8 @@ def test_whatever_the_answer_depends_on_is_told_apart(recalled):
     assert computed(images=images.transpose(2, 3))
     assert computed(program=("none", {"canvas": 8}))
     assert computed(program=("none", {"interpolation": "bicubic"}))
-    assert computed(program=("watermark", {}))
+    assert computed(program=("padding", {"image_size": 8}))
+    assert not computed(program=("watermark", {}))  # which begins as the image alone
     with torch.autocast("cpu", torch.bfloat16):
         assert computed()
     assert not computed()

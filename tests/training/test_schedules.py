@@ -4,15 +4,39 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from reprogram import ReprogramError, evaluate, fit
 from reprogram.data.dataset import ArraySplit
 from reprogram.programs.watermark import Watermark
-from reprogram.progress import Progress
-from reprogram.training.certainty import logits_of
-from reprogram.training.settings import TrainingSettings
+from reprogram.training.kept import keep_logits
+from reprogram.training.schedules import learning_rate_factor
 from sides import StopError, build, small_data, small_frozen, stop_after_two, without_times
+
+
+def test_milestones_and_cosine():
+    factors = [learning_rate_factor("multistep", epoch, 0, 200, 1) for epoch in range(200)]
+    assert [factors.count(value) for value in (1.0, 0.1, 0.01)] == [100, 44, 56]
+    assert learning_rate_factor("multistep", 0, 0, 1, 1) == 1.0
+    assert learning_rate_factor("cosine", 0, 0, 10, 5) == 1.0
+    assert learning_rate_factor("cosine", 5, 0, 10, 5) == pytest.approx(0.5)
+    assert learning_rate_factor("constant", 7, 3, 10, 5) == 1.0
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(st.integers(1, 30), st.integers(1, 30))
+def test_one_cycle_rises_over_a_fifth_of_the_steps_and_falls_to_nearly_0(epochs, steps):
+    factors = [
+        learning_rate_factor("onecycle", epoch, step, epochs, steps) for epoch in range(epochs) for step in range(steps)
+    ]
+    top = factors.index(max(factors))
+    assert max(factors) == 1
+    assert top == max(1, epochs * steps // 5) - 1
+    assert factors == sorted(factors[: top + 1]) + sorted(factors[top + 1 :], reverse=True)
+    assert min(factors) > 0
+    assert len(factors) < 50 or (factors[-1] < 0.01 and factors[0] <= 0.1)
 
 
 @pytest.mark.parametrize("val", [True, False])
@@ -131,7 +155,7 @@ def test_refreshed_after_an_epoch_the_mapping_is_that_of_the_program_as_it_is(av
     model, data = build("blm+", refresh="after"), small_data(val=False)
     result = fit(model, data, epochs=3, batch_size=20, lr=0.2, augment="trivial", average=average)
     kept = model.mapping.weights.clone()
-    logits, labels = next(logits_of(model, data.train, 12, TrainingSettings(batch_size=60), Progress()).blocks())
+    logits, labels = next(keep_logits(model, data.train, pixels=12, batch_size=60).blocks())
     model.mapping.estimate(model.mapping.count(logits, labels))
     torch.testing.assert_close(model.mapping.weights, kept, rtol=1e-4, atol=1e-6)
     assert evaluate(model, data.test).accuracy == result.accuracy["last"]

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from reprogram import ReprogramError, fit
 from reprogram.data.dataset import ArraySplit, DataSet
@@ -12,7 +10,7 @@ from reprogram.programs.base import NoProgram
 from reprogram.programs.padding import Padding
 from reprogram.programs.watermark import Watermark
 from reprogram.training.result import Diverged
-from reprogram.training.state import FitState, learning_rate_factor, pixel_sizes
+from reprogram.training.state import FitState, pixel_sizes
 from sides import build, small_data, small_frozen, without_times
 
 FIT = {"epochs": 2, "batch_size": 30}
@@ -190,29 +188,6 @@ def test_forged_numbers_of_averaging_and_of_the_temperature_are_refused(tmp_path
     with pytest.raises(ReprogramError, match=r"checkpoint .*; take it from a backup, or start anew elsewhere$"):
         fit(model, small_data(), checkpoint=path, **how)
     assert not model.program.theta.any()
-
-
-def test_milestones_and_cosine():
-    factors = [learning_rate_factor("multistep", epoch, 0, 200, 1) for epoch in range(200)]
-    assert [factors.count(value) for value in (1.0, 0.1, 0.01)] == [100, 44, 56]
-    assert learning_rate_factor("multistep", 0, 0, 1, 1) == 1.0
-    assert learning_rate_factor("cosine", 0, 0, 10, 5) == 1.0
-    assert learning_rate_factor("cosine", 5, 0, 10, 5) == pytest.approx(0.5)
-    assert learning_rate_factor("constant", 7, 3, 10, 5) == 1.0
-
-
-@settings(deadline=None, derandomize=True, max_examples=60)
-@given(st.integers(1, 30), st.integers(1, 30))
-def test_one_cycle_rises_over_a_fifth_of_the_steps_and_falls_to_nearly_0(epochs, steps):
-    factors = [
-        learning_rate_factor("onecycle", epoch, step, epochs, steps) for epoch in range(epochs) for step in range(steps)
-    ]
-    top = factors.index(max(factors))
-    assert max(factors) == 1
-    assert top == max(1, epochs * steps // 5) - 1
-    assert factors == sorted(factors[: top + 1]) + sorted(factors[top + 1 :], reverse=True)
-    assert min(factors) > 0
-    assert len(factors) < 50 or (factors[-1] < 0.01 and factors[0] <= 0.1)
 
 
 @pytest.mark.parametrize("mapping", ["blm", "blm+", "gaussian"])

@@ -61,7 +61,8 @@ def test_a_fit_on_views_counts_each_image_once_and_forgets_it_exactly(shapes, li
     for image, label in zip(more.split(1), labels.split(1), strict=True):
         count_images(model, image, label, one_by_one, views=3)
     model.mapping.forget(one_by_one)
-    assert torch.allclose(model.mapping.weights, before, rtol=1e-3, atol=1e-5)
+    # a batch of one image rounds otherwise than one of six, and by how much depends on the processor
+    assert torch.allclose(model.mapping.weights, before, rtol=1e-3, atol=2e-5 * float(before.abs().max()))
 
 
 def test_views_go_with_counts_but_not_with_training(shapes):

@@ -19,7 +19,7 @@ from reprogram.acceleration.windows import Box, Span, Window
 from reprogram.programs.base import Program
 from reprogram.sources.frozen import Frozen
 
-__all__ = ["Accelerated", "accelerate", "worth_preparing"]
+__all__ = ["Accelerated", "accelerate", "weight_places", "worth_preparing"]
 
 _WORTH = 4_000_000  # pixels: less than that runs faster than a network is prepared
 
@@ -47,13 +47,19 @@ class Accelerated:
     ) -> None:
         self.frozen, self.program, self.schedule, self.folded, self.reason = frozen, program, schedule, folded, reason
         self.carried = carried
-        self._places, self._checksum = _places(frozen), None if schedule is None else _checksum(frozen)
+        self._places, self._checksum = weight_places(frozen), None if schedule is None else _checksum(frozen)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Map images (N, C, H, W) in [0, 1], or uint8, to source logits (N, k_S); gradients flow to θ."""
         if self.schedule is None or self._misread(len(images)):
             return self.frozen(self.program(images))  # type: ignore[no-any-return]
         return self.frozen.head(_run(self.schedule, self.carried, _dtype(self.frozen), self.program, images))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Map images to what `Frozen.from_features` makes source logits of."""
+        if self.schedule is None or self._misread(len(images)):
+            return self.frozen.features(self.program(images))
+        return self.frozen.features_of(_run(self.schedule, self.carried, _dtype(self.frozen), self.program, images))
 
     def _misread(self, batch: int) -> bool:
         """Whether torch could take the gradient of a batch norm in the wrong layout.
@@ -72,7 +78,7 @@ class Accelerated:
             thoroughly: read all weights, too. Without it only what can be asked at every call is seen: weights that were
                 moved, replaced or written to. What is written through `tensor.data`, torch does not count as written.
         """
-        if frozen is not self.frozen or program is not self.program or _places(frozen) != self._places:
+        if frozen is not self.frozen or program is not self.program or weight_places(frozen) != self._places:
             return False
         return not thoroughly or self.schedule is None or _checksum(frozen) == self._checksum
 
@@ -103,6 +109,18 @@ def _run(schedule: Schedule, carried: bool, dtype: torch.dtype | None, program: 
     with torch.no_grad():
         canvas = laid_out(program(images))
     return schedule.run(canvas, laid_out(carrier))
+
+
+def can_be_prepared(frozen: Frozen, canvas: int) -> bool:
+    """Whether a graph of the model can be had, which `accelerate` needs; the graph is kept for it."""
+    if not frozen.differentiable or type(frozen).forward is not Frozen.forward:
+        return False
+    try:
+        with torch.inference_mode(False), torch.autocast(frozen.mean.device.type, enabled=False):
+            _prepare(frozen, canvas)
+    except Exception:  # as in `accelerate`
+        return False
+    return True
 
 
 def _dtype(frozen: Frozen) -> torch.dtype | None:
@@ -163,27 +181,18 @@ def _candidates(network: Network, program: Program) -> Iterator[tuple[Schedule, 
     if schedule.windowed:
         yield schedule, False
         schedule = best_schedule(network, None)
-    if _speaks_for_itself(program, "carrier") and program.carrier() is not None:
+    if program.speaks_for_itself("carrier") and program.carrier() is not None:
         yield schedule, True
     yield schedule, False
 
 
 def _window(program: Program) -> Window | None:
     """Where the canvases of a program differ, if it says so."""
-    place = program.window() if _speaks_for_itself(program, "window") else None
+    place = program.window() if program.speaks_for_itself("window") else None
     if place is None:
         return None
     rows, cols = (Span(*span) for span in place)
     return Window(Box(rows, cols), Box(Span(0, program.canvas), Span(0, program.canvas)))
-
-
-def _speaks_for_itself(program: Program, name: str) -> bool:
-    """Whether a method was written knowing how the program places images: not above the class that says how."""
-
-    def depth(method: str) -> int:
-        return next(depth for depth, kind in enumerate(type(program).__mro__) if method in vars(kind))
-
-    return depth(name) <= min(depth("place"), depth("forward"))
 
 
 @dataclass
@@ -215,7 +224,7 @@ _known: "weakref.WeakKeyDictionary[Frozen, tuple[object, dict[int, _Prepared]]]"
 
 def _prepare(frozen: Frozen, canvas: int) -> _Prepared:
     """The graphs for a canvas, kept for as long as the frozen model lives and its weights are what they were."""
-    weights = (_places(frozen), _checksum(frozen))
+    weights = (weight_places(frozen), _checksum(frozen))
     if frozen not in _known or _known[frozen][0] != weights:
         _known[frozen] = (weights, {})
     by_canvas = _known[frozen][1]
@@ -224,7 +233,7 @@ def _prepare(frozen: Frozen, canvas: int) -> _Prepared:
     return by_canvas[canvas]
 
 
-def _places(frozen: Frozen) -> tuple[object, ...]:
+def weight_places(frozen: Frozen) -> tuple[object, ...]:
     """What changes when weights are moved to another device or type, or written to."""
     tensors = (*frozen.module.parameters(), *frozen.module.buffers())
     return tuple(

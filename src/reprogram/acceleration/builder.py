@@ -12,8 +12,10 @@ from reprogram.acceleration.carriers import attach, convolve
 from reprogram.acceleration.costs import dense_cost, surround_cost
 from reprogram.acceleration.folding import CONVOLUTIONS
 from reprogram.acceleration.framing import GLOBAL_MEANS, PADDINGS, RULES, Framing, functional, global_mean
+from reprogram.acceleration.linear import linear
 from reprogram.acceleration.network import Network, arguments, aten, shape
 from reprogram.acceleration.schedule import Schedule, Step
+from reprogram.acceleration.thin import convolve_thin, is_thin
 from reprogram.acceleration.windows import Box, Window, framed_mean, surround
 
 _NOMINAL_BATCH = 64  # over how many samples the cost model spreads what is computed once
@@ -23,8 +25,9 @@ _IN_PLACE: dict[Any, Any] = {
     aten.hardtanh.default: aten.hardtanh_.default,
     aten.add.Tensor: aten.add_.Tensor,
 }
+_FASTER: dict[Any, Callable[..., Any]] = {aten.linear.default: linear}  # what they return may be a view
 # Their backward passes never look at their outputs, so the next operator may write into them.
-_FORGETTING = {*CONVOLUTIONS, aten.add.Tensor, aten.batch_norm.default, aten.linear.default}
+_FORGETTING = {*CONVOLUTIONS, aten.add.Tensor, aten.batch_norm.default}
 
 _NORMS = {aten.batch_norm.default, aten.instance_norm.default}
 
@@ -271,6 +274,10 @@ class _Builder:
             and slots[first] in self.own
         ):
             target = _IN_PLACE.get(target, target)
+        if node.target in CONVOLUTIONS and is_thin(node, self.network.weights):
+            target = convolve_thin
+        fresh = target not in _FASTER
+        target = _FASTER.get(target, target)
         places: list[tuple[Any, bool]] = [(slots[part], True) if isinstance(part, Node) else (part, False) for part in args]
         named: list[tuple[str, Any, bool]] = [
             (name, slots[part], True) if isinstance(part, Node) else (name, part, False) for name, part in kwargs.items()
@@ -288,7 +295,8 @@ class _Builder:
 
         nested = any(isinstance(part, (list, tuple)) for part in args if _holds_nodes(part))
         out = self.step(run_nested if nested else run, (slots[source] for source in node.all_input_nodes))
-        self.own.add(out)
+        if fresh:
+            self.own.add(out)
         return out
 
 

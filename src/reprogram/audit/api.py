@@ -156,9 +156,9 @@ def audit_data(
         model.program.interpolation,
         progress,
     )
-    with from_images(model, decoded, batch_size=batch_size, progress=progress) as material:
-        notes = tuple(f"skipped: {text}" for text in skipped)
-        return audited(material, mapping, settings, split=split, duplicates=duplicates, notes=notes)
+    material = from_images(model, decoded, batch_size=batch_size, progress=progress)
+    notes = tuple(f"skipped: {text}" for text in skipped)
+    return audited(material, mapping, settings, split=split, duplicates=duplicates, notes=notes)
 
 
 def audited(

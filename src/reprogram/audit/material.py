@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from reprogram.data.splits import PARTS, SPLIT_WORDS
 from reprogram.errors import ReprogramError, shown
 from reprogram.progress import Progress, Sized
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.training.choice import kept_logits
+from reprogram.training.kept import keep_logits
 
 _BLOCK_VALUES = 1 << 21  # numbers in memory at once
 
@@ -194,39 +194,33 @@ def from_files(
         )
 
 
-@contextmanager
-def from_images(
-    model: Reprogrammed, data: DataSet, *, batch_size: int = 64, progress: Progress | None = None
-) -> Iterator[Material]:
+def from_images(model: Reprogrammed, data: DataSet, *, batch_size: int = 64, progress: Progress | None = None) -> Material:
     """The images of a data set, sent once through a model under its program; the answers lie on disk until the end."""
-    with ExitStack() as stack:
-        passes = [
-            stack.enter_context(
-                kept_logits(model, split, batch_size=batch_size, progress=progress, what=f"reading the logits of {name}")
-            )
-            for name, split in data.splits.items()
-        ]
+    kept = [
+        keep_logits(model, split, batch_size=batch_size, progress=progress, what=f"reading the logits of {name}")
+        for name, split in data.splits.items()
+    ]
 
-        def start() -> Iterator[Rows]:
-            for blocks in passes:
-                for logits, targets, *_ in blocks():
-                    assert isinstance(logits, Tensor)
-                    yield of_logits(logits, targets)
+    def start() -> Iterator[Rows]:
+        for part in kept:
+            for logits, targets, *_ in part.blocks():
+                assert isinstance(logits, Tensor)
+                yield of_logits(logits, targets)
 
-        parts = data.splits
-        span = model.frozen.span
-        yield Material(
-            start,
-            torch.cat([split.labels for split in parts.values()]),
-            [name for split in parts.values() for name in split.names],
-            torch.cat([torch.full((len(split),), PARTS.index(name)) for name, split in parts.items()]),
-            data.classes,
-            model.frozen.labels,
-            span=None if span is None else span.cpu(),
-            log_probabilities=model.frozen.log_probabilities,
-            fingerprints=[mark for split in parts.values() for mark in split.fingerprints()],
-            notes=data.notes,
-        )
+    parts = data.splits
+    span = model.frozen.span
+    return Material(
+        start,
+        torch.cat([split.labels for split in parts.values()]),
+        [name for split in parts.values() for name in split.names],
+        torch.cat([torch.full((len(split),), PARTS.index(name)) for name, split in parts.items()]),
+        data.classes,
+        model.frozen.labels,
+        span=None if span is None else span.cpu(),
+        log_probabilities=model.frozen.log_probabilities,
+        fingerprints=[mark for split in parts.values() for mark in split.fingerprints()],
+        notes=data.notes,
+    )
 
 
 class _KeptRows:

@@ -21,7 +21,8 @@ from reprogram.names import read_names
 from reprogram.progress import Progress, for_stream
 from reprogram.text import csv_cell, csv_line, json_text
 from reprogram.threads import granted_cpus
-from reprogram.training.choice import kept_logits, select_mapping
+from reprogram.training.choice import select_from
+from reprogram.training.kept import keep_logits
 
 _SHOWN = 5
 
@@ -74,21 +75,21 @@ def _of_images(plan: ForecastPlan, progress: Progress) -> Forecast:
     for text in skipped[:5]:
         progress.say(f"note: skipped: {text}")
     name, settings = command.mapping or "gaussian", plan.settings
+    kept = keep_logits(model, train, batch_size=command.batch_size, progress=progress)
     if name == AUTO:
-        choice = select_mapping(model, train, batch_size=command.batch_size, progress=progress).choice
+        choice = select_from(kept.blocks, model, len(train)).choice
         name, settings = choice.mapping, choice.settings
     span = None if model.frozen.span is None else model.frozen.span.cpu()
     mapping = make_mapping(name, model.frozen.labels, data.classes, seed=command.seed, span=span, **settings)
-    with kept_logits(model, train, batch_size=command.batch_size, progress=progress) as blocks:
-        progress.say("measuring the learning curve")
-        return forecast_samples(
-            blocks,
-            mapping,
-            factors=plan.factors,
-            level=command.level,
-            seed=command.seed,
-            log_probabilities=model.frozen.log_probabilities,
-        )
+    progress.say("measuring the learning curve")
+    return forecast_samples(
+        kept.blocks,
+        mapping,
+        factors=plan.factors,
+        level=command.level,
+        seed=command.seed,
+        log_probabilities=model.frozen.log_probabilities,
+    )
 
 
 def _show(found: Forecast) -> None:

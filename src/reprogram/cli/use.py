@@ -1,5 +1,6 @@
 """`reprogram evaluate`: what a run's model is good for."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from reprogram.run.build import configured_data, divided_data
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import seen_images, stored_config
 from reprogram.settings import Settings
+from reprogram.text import printable
 from reprogram.threads import granted_cpus
 from reprogram.training.evaluation import Evaluation
 from reprogram.training.evaluation import evaluate as evaluate_split
@@ -35,7 +37,10 @@ _WORST = 5
 def load_model(run: str, device: str, weights: str | None) -> Reprogrammed:
     """The model of a run or artefact folder, where it shall compute."""
     there = choose_device(device)  # first: one that is not there costs no loading
-    return Reprogrammed.load(Path(run).expanduser(), weights=weights).to(there)
+    model = Reprogrammed.load(Path(run).expanduser(), weights=weights).to(there)
+    if model.precision_note is not None:
+        print(printable(f"note: {model.precision_note}"), file=sys.stderr)  # standard output may be rows
+    return model
 
 
 def evaluate(command: EvaluateCommand) -> None:
@@ -53,7 +58,6 @@ def evaluate(command: EvaluateCommand) -> None:
         model,
         split,
         batch_size=command.batch_size,
-        precision="fp32" if config is None else config.precision,
         decoding=Decoding(cache=command.cache, skip_bad=skip_bad, processes=granted_cpus()),
         progress=progress,
         **asked_of(command),

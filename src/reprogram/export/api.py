@@ -105,6 +105,7 @@ def export_run(
         import_onnx()
         import_onnxruntime()
     model = Reprogrammed.load(run, frozen, weights=weights).to(torch.device("cpu")).eval()
+    model.precision = "fp32"  # as what is written computes, and is compared with
     progress.say("comparing on images of the run")
     shown = material(run, model, images)
     job = _Job(run, out, format, model, shown, live_answers(model, shown.pixels), progress)

@@ -5,16 +5,17 @@ like the others, but its weights are signed and are no probabilities, and it nee
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from reprogram.errors import NonFiniteError, ReprogramError
+from reprogram.errors import ReprogramError
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.base import Mapping
+from reprogram.mappings.densities import GaussianFit, Solved, by_eigenvectors, by_factor
 from reprogram.mappings.evidence import warn_about
 from reprogram.mappings.prior import prior_matrix, read_prior
 from reprogram.mappings.settings import (
@@ -26,100 +27,8 @@ from reprogram.mappings.settings import (
     PriorMatrix,
     Shrinkage,
 )
-from reprogram.statistics.base import Statistics, check_deviation
+from reprogram.statistics.base import Statistics
 from reprogram.statistics.gaussian import GaussianStatistics
-
-
-@dataclass(frozen=True)
-class GaussianFit:
-    """The densities in coordinates where their covariance is diagonal.
-
-    Constant logits, such as those of labels that no answer names, have no coordinate: what they say is 0.
-
-    Attributes:
-        mean: (k_S,) the mean of all samples.
-        basis: (k_S, r) orthonormal columns, the eigenvectors of the scatter within classes; with 0 for constant logits.
-        scatter: (r,) eigenvalues of that scatter: summed squares, not divided by anything.
-        means: (r, k_T) class means less `mean`, in those coordinates; 0 for a class without samples.
-        samples: (k_T,) float64. Of weighted samples, these and `scatter` are scaled to the effective number of samples
-            (`GaussianStatistics.effective_size`), which ν and "oas" count: weights of 1/n or of 1 for all are the same.
-        freedom: ν, by which the scatter is divided: samples less classes that have any, at least 1.
-        size: p = k_S, by which a trace is divided; constant logits count.
-    """
-
-    mean: Tensor
-    basis: Tensor
-    scatter: Tensor
-    means: Tensor
-    samples: Tensor
-    freedom: float
-    size: int
-
-    @classmethod
-    def of(cls, statistics: GaussianStatistics) -> Self:
-        """One eigendecomposition; every shrinkage is cheap after it."""
-        statistics.check_size()
-        weight = statistics.weight or 1.0
-        size = statistics.effective_size
-        present = statistics.samples > 0
-        mean = statistics.sums.sum(1) / weight
-        means = (statistics.sums / statistics.samples.where(present, 1) - mean[:, None]) * present
-        means = means.where(means.abs() > mean.abs()[:, None] * 2.0**-44, 0)  # constant logits differ by rounding alone
-        # what remains below the rounding of float32 logits is no spread: logits of rank k_T < k_S, one sample per class. A
-        # large constant, as of labels that are masked, must not make the others look like rounding.
-        noise = statistics.noise()
-        within = statistics.within.diagonal()
-        total = within + (means.square() * statistics.samples).sum(1)  # about the mean of all
-        constant = total <= noise / 4
-        check_deviation(float((total.where(~constant, 0).max() / weight).sqrt()))
-        spread = within > noise
-        # the matrix falls into the block of the logits that spread within classes, and zeros: only that block is decomposed
-        block = spread.nonzero().flatten()
-        found, vectors = _eigen(((statistics.within + statistics.within.T) / 2)[block][:, block])
-        rest = (~spread & ~constant).nonzero().flatten()
-        basis = vectors.new_zeros(len(spread), len(block) + len(rest))
-        basis[block, : len(block)] = vectors
-        basis[rest, torch.arange(len(block), basis.shape[1], device=rest.device)] = 1.0
-        # a constant says nothing, and what is left of one by rounding must not, however large it is
-        means = means.masked_fill(constant[:, None], 0)
-        largest = found.max().clamp_min(0) if len(block) else 0.0
-        floor = vectors.square().T @ noise[block] + largest * 2.0**-48
-        scatter = torch.cat([found.where(found > floor, 0) * (size / weight), found.new_zeros(len(rest))])
-        samples = statistics.samples * (size / weight)
-        freedom = max(size - float(present.sum()), 1.0)
-        return cls(mean, basis, scatter, basis.T @ means, samples, freedom, len(spread))
-
-    def oas(self) -> float:
-        """The oracle approximating shrinkage of Chen, Wiesel, Eldar and Hero (2010) towards a multiple of the identity."""
-        if not len(self.scatter):
-            return 1.0
-        scatter = self.scatter / self.scatter.max().clamp_min(1e-300)  # its scale does not matter, but its square must exist
-        return float(oas(scatter.sum(), scatter.square().sum(), self.freedom, self.size))
-
-    def variances(self, shrinkage: float) -> Tensor:
-        """The eigenvalues of Σ = (1 − ρ)·S + ρ·(tr S / p)·I, (r,)."""
-        floor = float(self.scatter.sum()) / self.size
-        if floor <= 0:  # no class has two different samples: every direction counts the same
-            spread = float((self.means.square() * self.samples).sum()) / self.size
-            return torch.full_like(self.scatter, spread / max(float(self.samples.sum()), 1e-300) or 1.0)
-        return ((1 - shrinkage) * self.scatter + shrinkage * floor) / self.freedom
-
-
-def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of a symmetric matrix."""
-    try:
-        return torch.linalg.eigh(matrix)  # type: ignore[no-any-return]
-    except RuntimeError:  # torch's LinAlgError
-        raise NonFiniteError(
-            "the covariance of the logits cannot be decomposed, as its entries are too unlike; bring the logits to one scale"
-        ) from None
-
-
-def oas(trace: Tensor, trace_of_square: Tensor, freedom: Tensor | float, size: int) -> Tensor:
-    """ρ = min(1, ((1 − 2/p)·tr S² + tr² S) / ((ν + 1 − 2/p)·(tr S² − tr² S / p))) with S = scatter / ν; 1 where S is 0."""
-    above = (1 - 2 / size) * trace_of_square + trace**2
-    below = (freedom + 1 - 2 / size) * (trace_of_square - trace**2 / size)
-    return torch.where(below > above, above / below.where(below > 0, 1), 1)
 
 
 def gaussian(
@@ -149,13 +58,20 @@ def gaussian(
     >>> statistics = GaussianStatistics(k_source=2, k_target=2)
     >>> logits = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
     >>> omega, mean, bias = gaussian(statistics.update(logits, torch.tensor([0, 0, 1, 1])), shrinkage=1.0)
-    >>> omega.tolist(), mean.tolist(), bias.tolist()
+    >>> omega.round(decimals=9).tolist(), mean.tolist(), bias.round(decimals=9).tolist()
     ([[1.0, -1.0], [-1.0, 1.0]], [1.0, 1.0], [-1.0, -1.0])
     """
     check_shrinkage(shrinkage)
     if prior is not None and not statistics.n:
         return prior.double(), prior.new_zeros(len(prior)).double(), prior.new_zeros(prior.shape[1]).double()
-    return gaussian_of(GaussianFit.of(statistics), shrinkage, priors=priors, prior=prior, prior_weight=prior_weight)
+    about = None if prior is None else centred_prior(prior)
+    quick = by_factor(statistics, shrinkage, about)
+    if quick is None:
+        fit = GaussianFit.of(statistics)
+        return gaussian_of(fit, shrinkage, priors=priors, prior=prior, prior_weight=prior_weight)
+    mean, form = quick
+    omega, bias = _bayes(form, priors=priors, prior_weight=prior_weight)
+    return omega, mean, bias
 
 
 def gaussian_of(
@@ -167,18 +83,20 @@ def gaussian_of(
     prior_weight: float = PRIOR_WEIGHT,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `gaussian` makes of samples whose densities are known already."""
-    variances = fit.variances(fit.oas() if shrinkage == "oas" else shrinkage)
-    precise = fit.means / variances[:, None]
-    bias = -(fit.means * precise).sum(0) / 2
-    present = fit.samples > 0
-    bias = bias.where(present, bias[present].mean() if bool(present.any()) else 0.0)
-    if prior is not None:
-        about = fit.basis.T @ centred_prior(prior)
-        known = Agreement((fit.means * about).sum(0), variances @ about.square(), fit.samples, prior_weight)
-        precise, bias = known.together(precise, about), known.bias(bias)
-    if priors:
-        bias = bias + log_priors(fit.samples)
+    form = by_eigenvectors(fit, shrinkage, None if prior is None else centred_prior(prior))
+    precise, bias = _bayes(form, priors=priors, prior_weight=prior_weight)
     return fit.basis @ precise, fit.mean, bias
+
+
+def _bayes(form: Solved, *, priors: bool, prior_weight: float) -> tuple[Tensor, Tensor]:
+    """ω (r, k_T) in the coordinates of the densities, and b (k_T,)."""
+    precise, present = form.precise, form.samples > 0
+    bias = -(form.means * precise).sum(0) / 2
+    bias = bias.where(present, bias[present].mean() if bool(present.any()) else 0.0)
+    if form.about is not None and form.spread is not None:
+        known = Agreement((form.means * form.about).sum(0), form.spread, form.samples, prior_weight)
+        precise, bias = known.together(precise, form.about), known.bias(bias)
+    return precise, bias + log_priors(form.samples) if priors else bias
 
 
 def centred_prior(prior: Tensor) -> Tensor:

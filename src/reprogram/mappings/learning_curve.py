@@ -17,7 +17,8 @@ from typing_extensions import override
 from reprogram.errors import ignore_evidence_warnings
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.base import Mapping
-from reprogram.mappings.gaussians import GaussianFit, GaussianMapping, gaussian_of
+from reprogram.mappings.densities import GaussianFit
+from reprogram.mappings.gaussians import GaussianMapping, gaussian_of
 from reprogram.mappings.left_out import LeftOut
 from reprogram.mappings.scorers import LEAVE_ONE_OUT
 from reprogram.mappings.selection import leads

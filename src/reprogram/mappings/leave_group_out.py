@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reprogram.mappings.gaussians import GaussianFit, log_priors, oas
+from reprogram.mappings.densities import GaussianFit, oas
+from reprogram.mappings.gaussians import log_priors
 from reprogram.mappings.leave_one_out import bayes_without, gaussian_without, inverse_or_zero, normalised_without
 from reprogram.mappings.settings import Normalize, Shrinkage
 from reprogram.statistics import moments as m

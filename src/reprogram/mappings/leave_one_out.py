@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from reprogram.mappings.gaussians import Agreement, GaussianFit, centred_prior, log_priors, oas
+from reprogram.mappings.densities import GaussianFit, oas
+from reprogram.mappings.gaussians import Agreement, centred_prior, log_priors
 from reprogram.mappings.settings import PRIOR_WEIGHT, Normalize, Shrinkage
 from reprogram.statistics import moments as m
 from reprogram.statistics.answers import TopK

@@ -18,8 +18,8 @@ from typing_extensions import override
 
 from reprogram.errors import ignore_evidence_warnings
 from reprogram.mappings.assignment import one_to_one
+from reprogram.mappings.densities import GaussianFit
 from reprogram.mappings.fold_moments import Moments
-from reprogram.mappings.gaussians import GaussianFit
 from reprogram.mappings.grouping import FOLDS, Part
 from reprogram.mappings.leave_group_out import bayes_without_groups, gaussian_without_groups, normalised_without_groups
 from reprogram.mappings.leave_one_out import Rest, bayes_without, distance_without, gaussian_without, normalised_without

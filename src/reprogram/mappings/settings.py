@@ -29,6 +29,11 @@ _TOP_K = "K itself: how many source labels count per sample."
 class MappingSettings(Settings):
     """Base of all mappings' settings."""
 
+    @property
+    def smooth(self) -> bool:
+        """Whether target logits follow every small change of the source logits, so that programs can be trained through."""
+        return True
+
     @classmethod
     def grid(cls) -> dict[str, tuple[Any, ...]]:
         """The values that `auto` tries, for each setting that names any.
@@ -213,3 +218,8 @@ class TopKGaussianSettings(DensitySettings):
         description="What a label counts: the root of its probability, its logarithm above 0.001, 1 / √rank, or 1.",
         json_schema_extra=tried(("rank", "log", "sqrt", "presence")),
     )
+
+    @property
+    def smooth(self) -> bool:
+        """As in all settings; ranks and the mere presence of a label change in steps alone."""
+        return self.weighting not in ("rank", "presence")

@@ -14,7 +14,8 @@ from typing_extensions import override
 
 from reprogram.errors import NonFiniteError
 from reprogram.mappings.affine import Affine
-from reprogram.mappings.gaussians import DensityMapping, GaussianFit
+from reprogram.mappings.densities import GaussianFit
+from reprogram.mappings.gaussians import DensityMapping
 from reprogram.mappings.leave_group_out import gaussian_without_groups
 from reprogram.mappings.leave_one_out import Rest, gaussian_without
 from reprogram.mappings.scorers import Scorer, count

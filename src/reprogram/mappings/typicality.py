@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from reprogram.mappings.base import Mapping
-from reprogram.mappings.gaussians import GaussianFit, GaussianMapping
+from reprogram.mappings.densities import GaussianFit
+from reprogram.mappings.gaussians import GaussianMapping
 from reprogram.statistics.gaussian import GaussianStatistics
 
 

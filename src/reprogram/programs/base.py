@@ -87,6 +87,34 @@ class Program(nn.Module, ABC):
         """What each sample has inside `window`, normalised, (N, 3, height, width)."""
         raise NotImplementedError
 
+    def untrained(self) -> dict[str, Any] | None:
+        """What its canvases are made by as long as θ is zero, as plain JSON values; None once θ is not.
+
+        Of programs that say the same, and are bound to the same model, the canvases are the same to the bit.
+        """
+        if any(bool(part.any()) for part in self.parameters()):
+            return None
+        kind = type(self)
+        if "begins_as" in vars(kind):
+            return self.begins_as()
+        # a class may inherit name and settings of another one, and make other canvases of them
+        return {**self.config(), "class": f"{kind.__module__}.{kind.__qualname__}"}
+
+    def begins_as(self) -> dict[str, Any]:
+        """The `config` of a simpler program that makes the same canvases, to the bit, as this one does while θ is zero.
+
+        Believed only of the very class that says it: one that inherits may change more than how it places images.
+        """
+        return self.config()
+
+    def speaks_for_itself(self, method: str) -> bool:
+        """Whether a method was written knowing how images are placed: not above the class that says how."""
+
+        def depth(name: str) -> int:
+            return next(depth for depth, kind in enumerate(type(self).__mro__) if name in vars(kind))
+
+        return depth(method) <= min(depth("place"), depth("forward"))
+
     @property
     def free_parameters(self) -> int:
         """How many numbers of θ the training may choose."""
@@ -132,6 +160,10 @@ class NoProgram(Program):
     @override
     def place(self, images: Tensor) -> Tensor:
         return self._normalise(images)
+
+    @override
+    def begins_as(self) -> dict[str, Any]:
+        return self.config()
 
 
 def make_program(name: str, canvas: int, *, interpolation: Interpolation = "bilinear", **settings: Any) -> Program:

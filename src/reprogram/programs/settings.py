@@ -1,7 +1,7 @@
 """What the built-in programs can be told, and what they take where nothing is said: by the model and by the images."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
@@ -31,7 +31,13 @@ class Surroundings:
 
 
 class ProgramSettings(Settings):
-    """Base of all programs' settings."""
+    """Base of all programs' settings.
+
+    Attributes:
+        rate: the learning rate of θ where nothing is said, at the top of one cycle of Adam.
+    """
+
+    rate: ClassVar[float] = 0.05
 
     def resolved(self, around: Surroundings) -> Self:
         """The same with everything filled in that was left to the model and the data."""
@@ -44,6 +50,8 @@ class ProgramSettings(Settings):
 
 class PaddingSettings(ProgramSettings):
     """Of padding."""
+
+    rate = 0.1  # of θ before it is squashed
 
     image_size: int | None = Field(
         None,
@@ -65,6 +73,8 @@ class PaddingSettings(ProgramSettings):
 
 class WatermarkSettings(ProgramSettings):
     """Of watermark."""
+
+    rate = 0.002  # of what is added to normalised pixels: a longer step drove it off at once
 
     frame: int | None = Field(
         None,

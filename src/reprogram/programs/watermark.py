@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from reprogram.errors import ReprogramError
 from reprogram.images.pictures import Interpolation
-from reprogram.programs.base import Program
+from reprogram.programs.base import NoProgram, Program
 
 
 class Watermark(Program):
@@ -49,6 +49,10 @@ class Watermark(Program):
     @override
     def place(self, images: Tensor) -> Tensor:
         return self._normalise(images) + self.pattern()
+
+    @override
+    def begins_as(self) -> dict[str, Any]:
+        return NoProgram(self.canvas, self.interpolation).config()
 
     @override
     def own_settings(self) -> dict[str, Any]:

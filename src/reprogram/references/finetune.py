@@ -6,7 +6,7 @@ from reprogram.progress import Progress
 from reprogram.references.settings import ReferenceSettings
 from reprogram.run.build import Prepared, decoding_of
 from reprogram.run.folder import FolderBook
-from reprogram.run.steps import epoch_line
+from reprogram.run.steps import epoch_line, spent_seconds, write_planned
 from reprogram.training.loop import fit
 from reprogram.training.result import FitResult
 
@@ -15,6 +15,7 @@ def finetune(prepared: Prepared, _settings: ReferenceSettings, book: FolderBook,
     """Train what `ReferenceModel.trained` names, for as many epochs as the configuration says; resumable to the bit."""
 
     def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
+        write_planned(prepared, book, epochs)
         book.write_records(records)
         progress.say(epoch_line(records[-1], epochs))
 
@@ -26,4 +27,5 @@ def finetune(prepared: Prepared, _settings: ReferenceSettings, book: FolderBook,
         decoding=decoding_of(prepared.config),
         progress=progress,
         on_epoch=on_epoch,
+        spent=spent_seconds(prepared),
     )

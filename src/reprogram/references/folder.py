@@ -1,5 +1,6 @@
 """`run_reference`: a reference method as a run folder, beside those of `reprogram fit`."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ from reprogram.references.defaults import FOREIGN, resolve_reference, shared_con
 from reprogram.references.models import ReferenceModel
 from reprogram.references.registry import REFERENCES, Reference
 from reprogram.references.settings import ReferenceSettings
-from reprogram.run.build import Prepared, configured_data, configured_frozen, decoding_of, divided_data, known_facts
+from reprogram.run.build import (
+    Prepared,
+    configured_data,
+    configured_frozen,
+    decoding_of,
+    divided_data,
+    known_facts,
+    with_chosen_precision,
+)
 from reprogram.run.config import GIVEN, REFERENCE, REFERENCE_SETTINGS, FitConfig
 from reprogram.run.folder import WEIGHTS, FolderBook, continued_run, fill_folder, locked_run, stored_reference
 from reprogram.run.steps import trainable
@@ -131,6 +140,7 @@ def _continued_settings(
 
 def _prepare(reference: Reference, config: FitConfig, data: DataSet | None, progress: Progress) -> Prepared:
     """Load, decide and build; whatever is wrong with configuration, data or model is found here."""
+    started = time.monotonic()
     data = data if data is not None else configured_data(config)
     source = configured_frozen(config, data, progress)
     config = resolve_reference(reference.name, config, known_facts(source, data))
@@ -140,9 +150,11 @@ def _prepare(reference: Reference, config: FitConfig, data: DataSet | None, prog
     model = ReferenceModel(source, data.classes, config.canvas, whole=reference.source, seed=seed)
     model.to(choose_device(config.device))
     model.check_canvas()
+    config = with_chosen_precision(config, model, progress)
+    model.precision = config.precision
     sizes = pixel_sizes(model.program, config.augment)
     data, skipped = decoding_of(config).decode(data, sizes, model.program.interpolation, progress)
-    return Prepared(config, data, model, tuple(skipped))
+    return Prepared(config, data, model, tuple(skipped), started=started)
 
 
 def _describe(reference: Reference, prepared: Prepared) -> str:

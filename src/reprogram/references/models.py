@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from reprogram.acceleration.precision import Chosen, choose_precision
+from reprogram.devices import Precision
 from reprogram.errors import ReprogramError
 from reprogram.mappings.affine import Affine
 from reprogram.mappings.learned import LearnedMapping
@@ -101,6 +103,10 @@ class ReferenceModel(Reprogrammed):
     def trained(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         head = list(self.mapping.parameters())
         return ([weight for weight in self.frozen.parameters() if weight.requires_grad], head) if self.whole else (head, [])
+
+    @override
+    def choose_precision(self, precision: Precision) -> Chosen:
+        return choose_precision(self.frozen, self.program.canvas, precision, preparing=not self.whole)
 
     @override
     def accelerate(self, passes: int | None = None) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reprogram.acceleration.precision import Chosen, network_line
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
 from reprogram.data.splits import stratified_folds
-from reprogram.devices import choose_precision
 from reprogram.mappings.certainty import measure_certainty
 from reprogram.progress import Progress
 from reprogram.references.logistic import Tried, best, fit_logistic, path
@@ -38,7 +38,7 @@ def fit_probe(prepared: Prepared, settings: ProbeSettings, book: FolderBook, pro
     assert isinstance(model, ReferenceModel)
     assert isinstance(model.mapping, Head)
     passes = sum(map(len, data.splits.values()))
-    progress.say(f"network: {model.accelerate(passes)}")
+    progress.say(network_line(model.accelerate(passes), Chosen(config.precision)))
     before = time.perf_counter()
     features = _features(model, data.train, config, progress, "train")
     speed = len(data.train) / max(time.perf_counter() - before, 1e-6)
@@ -56,7 +56,7 @@ def fit_probe(prepared: Prepared, settings: ProbeSettings, book: FolderBook, pro
         model,
         data.test,
         batch_size=config.batch_size,
-        precision=choose_precision(model.device, config.precision),
+        precision=config.precision,
         decoding=Decoding(cache=False),
         progress=progress,
         what="testing on test",
@@ -86,9 +86,10 @@ def fit_probe(prepared: Prepared, settings: ProbeSettings, book: FolderBook, pro
 
 def _features(model: ReferenceModel, split: Split, config: FitConfig, progress: Progress, name: str) -> Tensor:
     """(n, d) float32, on the CPU."""
-    precision = choose_precision(model.device, config.precision)
     what = f"features of {name}"
-    batches = source_features(model, split, batch_size=config.batch_size, precision=precision, progress=progress, what=what)
+    batches = source_features(
+        model, split, batch_size=config.batch_size, precision=config.precision, progress=progress, what=what
+    )
     return torch.cat([features for features, _ in batches])
 
 

@@ -1,17 +1,20 @@
 """A configuration becomes data, a frozen model and a `Reprogrammed`; `fit_data` does all of it and trains."""
 
+import time
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from reprogram.data.dataset import DataSet
 from reprogram.data.decode import Decoding
 from reprogram.data.load import load_data
-from reprogram.devices import choose_device
+from reprogram.devices import at_hand, choose_device
 from reprogram.errors import ReprogramError
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.making import make_mapping
 from reprogram.mappings.registry import AUTO, MAPPINGS
+from reprogram.mappings.scorers import Candidate
 from reprogram.mappings.selection import Selection
 from reprogram.programs.base import make_program
 from reprogram.programs.registry import PROGRAMS
@@ -26,7 +29,8 @@ from reprogram.sources.load import load_frozen
 from reprogram.sources.memory import PassMemory
 from reprogram.sources.registry import find_source
 from reprogram.threads import granted_cpus
-from reprogram.training.choice import select_mapping
+from reprogram.training.choice import select_from
+from reprogram.training.kept import KeptLogits, conditions, keep_logits
 from reprogram.training.state import pixel_sizes
 from reprogram.training.views import check_views
 
@@ -47,6 +51,8 @@ class Prepared:
         skipped: what was wrong with each image that was left out.
         selection: how the mapping was chosen, if it was.
         ranks: the processes that carry it out.
+        known: the logits of the training images that a pass before has given, if any.
+        started: when, in seconds of `time.monotonic`.
     """
 
     config: FitConfig
@@ -55,6 +61,8 @@ class Prepared:
     skipped: tuple[str, ...]
     selection: Selection | None = None
     ranks: Ranks = ALONE
+    known: KeptLogits | None = None
+    started: float = field(default_factory=time.monotonic)
 
 
 def prepare(
@@ -73,6 +81,7 @@ def prepare(
         memory: a folder by which runs share what the frozen model says under untrained programs; see `PassMemory`.
         ranks: the processes that carry the run out.
     """
+    started = time.monotonic()
     with ranks.in_turn() if config.download else nullcontext():  # one fetches, and the others find it there
         data = data if data is not None else configured_data(config)
     frozen = configured_frozen(config, data, progress)
@@ -83,11 +92,14 @@ def prepare(
         config = without_program(config)  # it is trained itself, for many epochs: there is no first answer to improve on
     data = divided_data(config, data)
     model = build(config, frozen, data)
+    if AUTO not in (config.program, config.mapping):  # else another one is chosen, or none is trained
+        model.check_gradient()
+    config = with_chosen_precision(config, model, progress)
     sizes = pixel_sizes(model.program, config.augment)
     data, skipped = decoding_of(config, ranks).decode(data, sizes, model.program.interpolation, progress)
     if ranks.size > 1:
         ranks.agree({"data": data.digest(), "source model": frozen.fingerprint})
-    return Prepared(config, data, model, tuple(skipped), ranks=ranks)
+    return Prepared(config, data, model, tuple(skipped), ranks=ranks, started=started)
 
 
 def with_chosen_mapping(prepared: Prepared, progress: Progress) -> Prepared:
@@ -95,16 +107,26 @@ def with_chosen_mapping(prepared: Prepared, progress: Progress) -> Prepared:
     config = prepared.config
     if config.mapping != AUTO:
         return prepared
-    selection = select_mapping(
-        prepared.model,
-        prepared.data.train,
-        batch_size=config.batch_size,
-        precision=config.precision,
-        progress=progress,
-        ranks=prepared.ranks,
-    )
+    model, train = prepared.model, prepared.data.train
+    how: dict[str, Any] = {"batch_size": config.batch_size, "precision": config.precision}
+    known = prepared.known
+    model.accelerate(len(train))
+    if known is None or not known.serves(conditions(model, train, pixels=model.program.image_size, **how)):
+        if known is not None:
+            known.drop()
+        known = keep_logits(model, train, **how, progress=progress, what="choosing the mapping", ranks=prepared.ranks)
+    selection = select_from(known.blocks, model, len(train), ranks=prepared.ranks)
+    if model.moves and not _can_train(selection.choice):
+        rows = [row for row in selection.table if _can_train(row.candidate)]
+        selection = replace(selection, table=rows, runner_up=None, lead=None)
     config = with_mapping(config, selection.choice.mapping, selection.choice.settings)
-    return replace(prepared, config=config, model=build(config, prepared.model.frozen, prepared.data), selection=selection)
+    model = build(config, model.frozen, prepared.data)
+    return replace(prepared, config=config, model=model, selection=selection, known=known)
+
+
+def _can_train(candidate: Candidate) -> bool:
+    """Whether a program can be trained through this mapping."""
+    return bool(MAPPINGS.read(candidate.mapping, candidate.settings).smooth)
 
 
 def configured_data(config: FitConfig) -> DataSet:
@@ -200,4 +222,27 @@ def build(config: FitConfig, frozen: Frozen, data: DataSet) -> Reprogrammed:
     check_views(model, config.training().views)
     model.to(choose_device(config.device))
     model.check_canvas()
+    model.precision = model.choose_precision(config.precision).precision
     return model
+
+
+def with_chosen_precision(config: FitConfig, model: Reprogrammed, progress: Progress | None) -> FitConfig:
+    """For precision `auto`, choose it now, and tell why; the configuration then names it, so that nothing changes it."""
+    if config.precision != AUTO:
+        return config
+    chosen = model.choose_precision(config.precision)
+    model.precision = chosen.precision
+    (progress or Progress()).say(f"precision auto: {chosen}")
+    return config.model_copy(update={"precision": chosen.precision})
+
+
+def check_precision(config: FitConfig, given: dict[str, Any], folder: Path) -> None:
+    """Raise where a run that left its precision to another machine cannot go on in it here."""
+    if given.get("precision") != AUTO or config.precision == AUTO:  # what was named is emulated where it must be
+        return  # and of a run that only its checkpoint tells the precision of, that will say whether it can go on
+    device = choose_device(config.device)
+    if at_hand(device, config.precision) != config.precision:
+        raise ReprogramError(
+            f"the run in {str(folder)!r} was begun in {config.precision}, which this {device.type} does not have in "
+            "hardware; continue it where it was begun, or start a new run with --precision fp32"
+        )

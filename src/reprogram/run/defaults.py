@@ -10,8 +10,8 @@ from reprogram.programs.settings import Surroundings
 from reprogram.run.config import PUBLISHED, FitConfig, tried_program
 from reprogram.sources.registry import SOURCES, find_source
 
-#: Learning rate of the program that `--program auto` tries: that of a program which begins at random drove it off at once.
-TRIAL_RATE = 0.002
+#: Epochs that a training by the clock has at most, where nothing is said: those of the paper.
+LONGEST = 200
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,18 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     if as_published:
         values |= {"program": facts.default_program, "mapping": PUBLISHED}
         values |= {"epochs": 200, "lr": 0.01, "val_fraction": 0.0, "batch_size": facts.published_batch or 256}
-        values["calibration"] = "none"
+        values |= {"schedule": "multistep", "loss_temperature": "none", "calibration": "none"}
         values |= facts.paper_training
+    if config.minutes is not None:
+        values["epochs"] = LONGEST
     values |= config.given
     canvas, program_name = values["canvas"], values.setdefault("program", AUTO)
     if program_name == AUTO:
         alone = config.views > 1 or config.shots == 0  # what is counted otherwise is for images unchanged
         program_name = "none" if alone else tried_program(facts.default_program)
         values["program"] = AUTO if program_name != "none" else "none"  # where nothing can be trained, nothing is tried
-        # the trial begins with the very images of the first answer, and from there in small steps
-        values = {"augment": "none", "lr": TRIAL_RATE} | values
+        # the trial begins with the very images of the first answer, and may end before a long cycle has come to anything
+        values = {"augment": "none", "schedule": "multistep"} | values
     around = Surroundings(
         canvas=canvas,
         native_size=facts.native_size,
@@ -74,6 +76,8 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     program = PROGRAMS.read(program_name, config.options("program"))
     mirrored = config.views > 1 and bool(facts.flip_safe)
     values.setdefault("augment", "flip" if mirrored else program.augment(around))
+    if program_name != "none":
+        values = {"lr": program.rate, "schedule": "onecycle", "loss_temperature": "auto"} | values
     values |= program.resolved(around).model_dump()
     values |= SOURCES.read(find_source(config.model)[0].prefix, config.options("source")).model_dump()
     resolved = FitConfig.read({**config.model_dump(include=set(FitConfig.model_fields)), **config.extras, **values})

@@ -223,6 +223,8 @@ class _Shown:
         except (ReprogramError, OSError) as error:
             notes.append(f"the frozen model cannot be loaded, so nothing is said of single decisions: {first_line(error)}")
             return {}
+        if model.precision_note is not None:
+            notes.append(model.precision_note)
         size, how = model.program.image_size, model.program.interpolation
         read = {place: _read(split, place, size, how) for place in places}
         there = [place for place, pixels in read.items() if pixels is not None]

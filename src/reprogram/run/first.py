@@ -8,9 +8,9 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from reprogram.acceleration.precision import Chosen, network_line
 from reprogram.data.dataset import DataSet
 from reprogram.data.decode import Decoding
-from reprogram.devices import choose_precision
 from reprogram.mappings.base import Mapping
 from reprogram.mappings.certainty import measure_certainty
 from reprogram.mappings.left_out import LeftOut
@@ -27,8 +27,9 @@ from reprogram.run.defaults import with_mapping, without_program
 from reprogram.scores import Score
 from reprogram.sources.frozen import Frozen
 from reprogram.training.checkpoint import Record
-from reprogram.training.choice import kept_logits, select_from
+from reprogram.training.choice import select_from
 from reprogram.training.evaluation import Evaluation, Glimpse, evaluate
+from reprogram.training.kept import KeptLogits, keep_logits
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class FirstAnswer:
         test: its test predictions; None as well, or where nobody asked for them.
         selection: how the mapping was chosen, if it was chosen now.
         notes: what a reader of the result should know.
+        known: the logits of the training images, where they were made now.
     """
 
     candidate: Candidate
@@ -62,6 +64,7 @@ class FirstAnswer:
     test: Evaluation | None = None
     selection: Selection | None = None
     notes: tuple[str, ...] = ()
+    known: KeptLogits | None = None
 
     def __str__(self) -> str:
         """It in one sentence."""
@@ -148,27 +151,32 @@ def first_answer(
     started = time.perf_counter()
     plain = without_program(config)
     model = build(plain, frozen, data)
-    program, precision = model.program, choose_precision(model.device, config.precision)
+    program = model.program
     sizes = dict.fromkeys(data.splits, program.image_size)
     data, _ = decoding_of(config, ranks).decode(data, sizes, program.interpolation, progress)
-    progress.say(f"network: {model.accelerate(sum(map(len, data.splits.values())))}")
-    how: dict[str, Any] = {"batch_size": config.batch_size, "precision": precision, "progress": progress, "ranks": ranks}
+    progress.say(network_line(model.accelerate(sum(map(len, data.splits.values()))), Chosen(config.precision)))
+    how: dict[str, Any] = {
+        "batch_size": config.batch_size,
+        "precision": config.precision,
+        "progress": progress,
+        "ranks": ranks,
+    }
     before = time.perf_counter()
-    with kept_logits(model, data.train, **how, what="sending images through the model") as blocks:
-        speed = len(data.train) / max(time.perf_counter() - before, 1e-6)
-        selection = select_from(blocks, model, len(data.train), ranks=ranks) if config.mapping == AUTO else None
-        if selection is not None:
-            plain = with_mapping(plain, selection.choice.mapping, selection.choice.settings)
-            model.mapping = configured_mapping(plain, frozen, data).to(model.device)
-        change = _estimate(model, blocks)
-        ranks.align(model.mapping.buffers(recurse=False))
-        if config.calibration != "none" and model.mapping.statistics is not None:
-            measure_certainty(model.mapping, blocks, log_probabilities=frozen.log_probabilities)
-        if selection is None:
-            left_out, by = _left_out(model.mapping, blocks, log_probabilities=frozen.log_probabilities)
-        else:
-            left_out, by = selection.table[0].score, selection.table[0].how
-        fitted = _some(blocks, len(data.train)) if test and data.train.groups is None else None
+    known = keep_logits(model, data.train, **how, what="sending images through the model")
+    speed, blocks = len(data.train) / max(time.perf_counter() - before, 1e-6), known.blocks
+    selection = select_from(blocks, model, len(data.train), ranks=ranks) if config.mapping == AUTO else None
+    if selection is not None:
+        plain = with_mapping(plain, selection.choice.mapping, selection.choice.settings)
+        model.mapping = configured_mapping(plain, frozen, data).to(model.device)
+    change = _estimate(model, blocks)
+    ranks.align(model.mapping.buffers(recurse=False))
+    if config.calibration != "none" and model.mapping.statistics is not None:
+        measure_certainty(model.mapping, blocks, log_probabilities=frozen.log_probabilities)
+    if selection is None:
+        left_out, by = _left_out(model.mapping, blocks, log_probabilities=frozen.log_probabilities)
+    else:
+        left_out, by = selection.table[0].score, selection.table[0].how
+    fitted = _some(blocks, len(data.train)) if test and data.train.groups is None else None
     watch = None if fitted is None else Glimpse(len(data.test), config.batch_size, MOST_MEASURED)
     watches = {"val": None, "test": watch}
     found = {
@@ -192,7 +200,7 @@ def first_answer(
     candidate = Candidate(plain.mapping, {}) if selection is None else selection.choice
     answer = FirstAnswer(candidate, record, left_out, by, right, round(speed, 2), origin_of(frozen, data))
     notes = () if hint is None else (hint,)
-    return replace(answer, model=model, test=found.get("test"), selection=selection, notes=notes)
+    return replace(answer, model=model, test=found.get("test"), selection=selection, notes=notes, known=known)
 
 
 def origin_of(frozen: Frozen, data: DataSet) -> dict[str, str]:
@@ -215,7 +223,7 @@ def continued(
         model,
         split,
         batch_size=config.batch_size,
-        precision=choose_precision(model.device, config.precision),
+        precision=config.precision,
         decoding=Decoding(cache=False),
         progress=progress,
         what="testing on test",

@@ -40,7 +40,7 @@ from reprogram.programs.base import Program
 from reprogram.progress import Progress
 from reprogram.ranks import ALONE, Ranks, Told
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.run.build import Prepared, prepare
+from reprogram.run.build import Prepared, check_precision, prepare
 from reprogram.run.config import GIVEN, REFERENCE, REFERENCE_SETTINGS, FitConfig
 from reprogram.run.first import FirstAnswer, StoredAnswer
 from reprogram.run.history import HISTORY, NO_HISTORY, ProgramHistory, read_history, write_history
@@ -366,8 +366,15 @@ def continued_run(
             "resume it as it was, or choose another --out"
         )
     stored["download"] = config.download  # what a folder says asks for no network; what is said now does
-    longer = {"epochs": config.epochs} if config.given.get("epochs", 0) > stored["epochs"] else {}
-    return FitConfig.read(stored | longer), given | longer
+    longer: dict[str, Any] = {}
+    wanted = config.given.get("epochs", 0)
+    by_clock = stored.get("minutes") is not None  # its time may have been up before its last epoch
+    again = by_clock and wanted == given.get("epochs")  # the same command
+    if not again and (wanted > stored["epochs"] or (by_clock and wanted == stored["epochs"])):
+        longer = {"epochs": config.epochs, "minutes": None}  # what is said now, and no longer by the clock
+    config = FitConfig.read(stored | longer)
+    check_precision(config, given, folder)
+    return config, {name: value for name, value in (given | longer).items() if value is not None}
 
 
 def _updates(folder: Path) -> Any:

@@ -1,6 +1,7 @@
 """What a run does one after the other: the images unchanged, then a program if one was named or if its training pays."""
 
 import math
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def carry_out(prepared: Prepared, book: Book, progress: Progress) -> FitResult:
     if config.program not in (AUTO, "none"):
         first = _first(prepared, book, progress, usable=False)
         try:
-            result = _trained(prepared, book, progress)
+            result = _trained(replace(prepared, known=first.known), book, progress, first)
         except Diverged as error:
             error.result = error.result and replace(error.result, steps=(first.step, *error.result.steps))
             raise
@@ -102,7 +103,7 @@ def carry_out(prepared: Prepared, book: Book, progress: Progress) -> FitResult:
     if config.program == "none":
         return _untrained(first, prepared, book, progress)
     model = build(config, prepared.model.frozen, prepared.data)
-    return _tried(replace(prepared, config=config, model=model), first, book, progress)
+    return _tried(replace(prepared, config=config, model=model, known=first.known), first, book, progress)
 
 
 def _first(prepared: Prepared, book: Book, progress: Progress, *, usable: bool) -> FirstAnswer:
@@ -139,6 +140,7 @@ def _untrained(
             first = replace(first, model=made.model, test=made.test)
         else:
             model = model.to(prepared.model.device)
+            model.precision = prepared.model.precision  # which artefacts did not always say
             first = continued(first, model, data, prepared.config, progress, prepared.ranks)
     assert first.model is not None
     assert first.test is not None
@@ -161,7 +163,12 @@ def _result(records: list[dict[str, Any]], selected: int, model: Reprogrammed, t
 def _tried(prepared: Prepared, first: FirstAnswer, book: Book, progress: Progress) -> FitResult:
     """Train a program and keep it if it pays."""
     config, data, name = prepared.config, prepared.data, prepared.model.program.name
-    if (reason := _no_trial(first, _patience(config))) is not None:
+    reason = _no_trial(first, _patience(config))
+    if reason is None and not prepared.model.mapping.settings.smooth:
+        reason = f"mapping {first.candidate} changes in steps alone, which no gradient sees"
+    if reason is None and _out_of_time(prepared, first, book):
+        reason = f"the time is up (minutes = {config.minutes:g})"
+    if reason is not None:
         progress.say(f"no program is trained: {reason}")
         return _untrained(first, prepared, book, progress, steps=[{"program": name, "kept": False, "told": reason}])
     assert data.val is not None
@@ -172,7 +179,7 @@ def _tried(prepared: Prepared, first: FirstAnswer, book: Book, progress: Progres
         f"without a gain on validation end it, {config.epochs} in any case; what was found so far can be used already"
     )
     try:
-        result = _trained(prepared, book, progress, first)
+        result = _trained(prepared, book, progress, first, trial=True)
     except Diverged as error:
         told = f"the training of a {name} was given up: {str(error).partition('; ')[0]}"
         progress.say(told)
@@ -192,18 +199,42 @@ def _tried(prepared: Prepared, first: FirstAnswer, book: Book, progress: Progres
     return _result([first.record, *result.records], result.selected_epoch, result.model, result.test, steps)
 
 
-def _trained(prepared: Prepared, book: Book, progress: Progress, first: FirstAnswer | None = None) -> FitResult:
-    """A training, for as long as it was asked for, or as it brings more than the first answer."""
+def write_planned(prepared: Prepared, book: Book, epochs: int) -> None:
+    """Write the configuration of a training by the clock, whose number of epochs is known now that it has begun."""
+    if prepared.config.minutes is not None and prepared.model.trainable:
+        book.write_config(prepared.config.model_copy(update={"epochs": epochs}))
+
+
+def spent_seconds(prepared: Prepared, first: FirstAnswer | None = None) -> float:
+    """Seconds of the run so far, those of its first answer also where an earlier process made it."""
+    before: float = 0.0 if first is None else first.record["seconds"]
+    here = max(before, time.monotonic() - prepared.started)
+    spent, _ = prepared.ranks.told(lambda: (here, {}))  # no two clocks agree, but all must do the same
+    return float(spent)
+
+
+def _out_of_time(prepared: Prepared, first: FirstAnswer, book: Book) -> bool:
+    """Whether the minutes were used up before a training could begin; one that has begun goes on, however long to load."""
+    minutes = prepared.config.minutes
+    begun, _ = prepared.ranks.told(lambda: (book.checkpoint is not None and book.checkpoint.exists(), {}))
+    return minutes is not None and not begun and spent_seconds(prepared, first) >= 60 * minutes
+
+
+def _trained(
+    prepared: Prepared, book: Book, progress: Progress, first: FirstAnswer | None = None, *, trial: bool = False
+) -> FitResult:
+    """A training, for as long as it was asked for; a trial, for as long as it brings more than the first answer."""
     prepared = with_chosen_mapping(prepared, progress)
     if prepared.selection is not None:
         book.write_selection(prepared.selection)
         book.write_config(prepared.config)
         progress.say(f"chosen {prepared.selection}")
     progress.say(describe_program(prepared.model))
-    before = [] if first is None else [first.record]
+    before = [first.record] if trial and first is not None else []
     book.catch_up(prepared.model.program)
 
     def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
+        write_planned(prepared, book, epochs)
         book.write_program(len(records), prepared.model.program)  # before the epoch is told
         book.write_records([*before, *records])
         progress.say(epoch_line(records[-1], epochs))
@@ -215,9 +246,11 @@ def _trained(prepared: Prepared, book: Book, progress: Progress, first: FirstAns
         checkpoint=book.checkpoint,
         decoding=decoding_of(prepared.config, prepared.ranks),
         progress=progress,
+        known=prepared.known,
         ranks=prepared.ranks,
         on_epoch=on_epoch,
-        enough=None if first is None else enough_after(_patience(prepared.config), first.record["accuracy"]["val"]),
+        spent=spent_seconds(prepared, first),
+        enough=enough_after(_patience(prepared.config), before[0]["accuracy"]["val"]) if before else None,
     )
 
 

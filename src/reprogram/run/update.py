@@ -80,6 +80,8 @@ def _update(
         )
     if model.program.free_parameters and add is not None:
         progress.say("note: new images are counted under the program as it is now, the others were while it was trained")
+    if model.precision_note is not None:
+        progress.say(f"note: {model.precision_note}")
     images = _Images(model, stored_config(folder) if (folder / "config.json").exists() else None, progress)
     given = [None if spec is None else images.samples(spec) for spec in (add, forget, samples)]
     before = read_description(path).get("updates") or []
@@ -106,7 +108,8 @@ class _Images:
             config is not None and model.program.free_parameters
         ):  # training images leave room for random crops, of which the middle is counted
             self.size = pixel_sizes(model.program, config.augment)["train"]
-        self.views = {} if config is None else view_settings(config)
+        # in the model's own precision, which a device without it does not emulate
+        self.views = {} if config is None else {**view_settings(config), "precision": None}
         self.loaded: dict[str, tuple[list[Split], tuple[str, ...]]] = {}
 
     def samples(self, spec: str) -> Samples:

@@ -199,7 +199,7 @@ def _together(folder: Path, checkpoint: Path) -> None:
     if epochs and epochs[0]["epoch"] == 0:  # of a run that tries a program, which may stay without it
         epochs = epochs[1:]
         chosen.add(str(read_sealed(folder / FIRST, "file", remedy=_continue(folder)).get("digest")))
-    settings = stored_config(folder).training().model_dump(mode="json", exclude={"epochs", "calibration"})
+    settings = stored_config(folder).training().model_dump(mode="json", exclude={"epochs", "minutes", "calibration"})
     if settings["precision"] == "auto":
         del settings["precision"]  # the checkpoint says what that was on its device
     differing = [

@@ -130,6 +130,8 @@ def serve(plan: Plan, say: Callable[[str], None], begun: "Callable[[Server], Non
             uploads=plan.uploads,
             local=local,
         )
+        for note in sorted(tasks.notes):
+            journal.tell("note", why=note)
         if plan.prepare:
             for way in {task.way for task in tasks.resident}:
                 journal.tell("prepared", way=way.key[:12], program=way.program_name, chosen=way.prepare())

@@ -161,6 +161,7 @@ class Tasks(ABC):
     Attributes:
         entries: what is known of each.
         threads: how many threads may compute at once.
+        notes: what whoever starts the service should know of them.
     """
 
     threads = 1
@@ -169,6 +170,7 @@ class Tasks(ABC):
         self.memory = memory
         self.metrics = metrics or Metrics()
         self.entries: dict[str, Entry] = {}
+        self.notes: set[str] = set()
         self._resident: OrderedDict[tuple[str, bool], Task] = OrderedDict()
         self._bytes = 0
         self._ways: WeakValueDictionary[str, Way] = WeakValueDictionary()

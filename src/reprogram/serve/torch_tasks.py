@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.acceleration.accelerate import Accelerated, accelerate
+from reprogram.devices import Precision, at_hand, autocast, precision_note
 from reprogram.errors import ReprogramError
 from reprogram.images.batches import batches_of
 from reprogram.images.decoding import Pixels
@@ -45,10 +46,11 @@ class TorchWay(Way):
         backbone: the model.
         program: bound to it.
         key: the same for programs that do the same.
+        precision: of the passes.
     """
 
-    def __init__(self, backbone: Backbone, program: Program, key: str) -> None:
-        self.backbone, self.program, self.key = backbone, program, key
+    def __init__(self, backbone: Backbone, program: Program, key: str, precision: Precision = "fp32") -> None:
+        self.backbone, self.program, self.key, self.precision = backbone, program, key, precision
         self.image_size, self.interpolation, self.program_name = program.image_size, program.interpolation, program.name
         self.accelerated: Accelerated | None = None
 
@@ -61,7 +63,8 @@ class TorchWay(Way):
     def prepare(self) -> str:
         if self.accelerated is None:
             self.accelerated = accelerate(self.backbone.frozen, self.program)
-        return self.accelerated.describe()
+        described = self.accelerated.describe()
+        return described if self.precision == "fp32" else f"{described}, in {self.precision}"
 
     @override
     def fit(self, array: Pixels) -> list[Pixels]:
@@ -75,9 +78,10 @@ class TorchWay(Way):
     def __call__(self, images: list[Pixels]) -> Tensor:
         """Map images (3, S, S) to source logits (N, k_S) in float32."""
         batch = stacked(images).to(self.program.mean.device)
-        if self.accelerated is not None:
-            return self.accelerated(batch).float()
-        return self.backbone.frozen(self.program(batch)).float()  # type: ignore[no-any-return]
+        with autocast(batch.device, self.precision):
+            if self.accelerated is not None:
+                return self.accelerated(batch).float()
+            return self.backbone.frozen(self.program(batch)).float()  # type: ignore[no-any-return]
 
     @override
     def joined(self, parts: list[Any]) -> Tensor:
@@ -130,7 +134,9 @@ class TorchTasks(Tasks):
         if not whole:
             lighten(mapping)
         self.metrics.loads.inc()
-        way = self._way(backbone, model.program)
+        if (note := precision_note(self.device, model.precision)) is not None:
+            self.notes.add(note)
+        way = self._way(backbone, model.program, at_hand(self.device, model.precision))
         certainty = mapping.certainty
         details = {
             "class_names": list(mapping.classes),
@@ -149,15 +155,16 @@ class TorchTasks(Tasks):
         }
         return Task(name, mapping, way, _size(mapping), whole, details), facts
 
-    def _way(self, backbone: Backbone, program: Program) -> Way:
-        digest = hashlib.sha256(json.dumps([backbone.fingerprint, program.config()], sort_keys=True).encode())
+    def _way(self, backbone: Backbone, program: Program, precision: Precision) -> Way:
+        facts = [backbone.fingerprint, program.config(), *([] if precision == "fp32" else [precision])]
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         for key, tensor in sorted(program.state_dict().items()):
             digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         key = digest.hexdigest()
         way = self._ways.get(key)
         if way is None:
-            self._ways[key] = way = TorchWay(backbone, program.to(self.device), key)
+            self._ways[key] = way = TorchWay(backbone, program.to(self.device), key, precision)
         return way
 
 

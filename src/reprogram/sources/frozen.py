@@ -108,6 +108,10 @@ class Frozen(nn.Module):
         """The shortest description (N, d) of normalised images that `from_features` makes logits of: here the logits."""
         return self(x)  # type: ignore[no-any-return]
 
+    def features_of(self, output: Tensor) -> Tensor:
+        """Map what `trunk` returned to what `features` gives."""
+        return self.head(output)
+
     def from_features(self, features: Tensor) -> Tensor:
         """Map what `features` returned to logits (N, k_S)."""
         return features

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,9 +44,10 @@ class PassMemory:
             how: in which way the network is executed.
             compute: images → source logits (N, k_S).
         """
-        if torch.is_grad_enabled() or any(bool(part.any()) for part in program.parameters()):
+        start = None if torch.is_grad_enabled() else program.untrained()
+        if start is None:
             return compute(images)
-        path = self.folder / f"{self._key(program, images, how)}.safetensors"
+        path = self.folder / f"{self._key(program, start, images, how)}.safetensors"
         if path.exists():
             with suppress(ReprogramError, OSError, KeyError):  # damaged, or removed this moment: computed again
                 found, _ = read_tensors(path, "remembered logits")
@@ -56,11 +58,11 @@ class PassMemory:
                 write_tensors(path, {_LOGITS: logits})
         return logits
 
-    def _key(self, program: Program, images: Tensor, how: str) -> str:
+    def _key(self, program: Program, start: dict[str, Any], images: Tensor, how: str) -> str:
         device = images.device.type
         facts = [
             self.fingerprint,
-            program.config(),
+            start,
             [part.flatten().tolist() for part in (program.mean, program.std)],
             how,
             str(images.dtype),

@@ -96,7 +96,11 @@ class VisionLanguage(Frozen):
 
     @override
     def head(self, output: Tensor) -> Tensor:
-        return self.module.cosines(self.module.normalised(output))
+        return self.from_features(self.features_of(output))
+
+    @override
+    def features_of(self, output: Tensor) -> Tensor:
+        return self.module.normalised(output)
 
     @override
     def from_features(self, features: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reprogram.errors import ReprogramError
+from reprogram.statistics.ranking import stable_top_k
 
 
 @dataclass(frozen=True)
@@ -123,23 +124,3 @@ def distinct(labels: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     first = same.int().argmax(2) == torch.arange(labels.shape[1], device=labels.device)
     together = (same * values[twice, None, :]).sum(2).to(values.dtype)
     return labels, values.index_put((twice.nonzero().flatten(),), together * first)
-
-
-def stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row with their indices; among equal values at the edge the lowest index wins.
-
-    `torch.topk` leaves open which of several equal values it returns, so rows with a tie at the edge are sorted.
-
-    >>> [part.tolist() for part in stable_top_k(torch.tensor([[1.0, 3.0, 1.0, 1.0]]), 2)]
-    [[[3.0, 1.0]], [[1, 0]]]
-    """
-    if k == 1:
-        best = values.argmax(1, keepdim=True)
-        return values.gather(1, best), best
-    top, indices = values.topk(k, dim=1)
-    reached = values >= top[:, -1:]
-    if int(reached.count_nonzero()) > top.numel():
-        tied = reached.sum(1) > k
-        order = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
-        top[tied], indices[tied] = values[tied].gather(1, order), order
-    return top, indices

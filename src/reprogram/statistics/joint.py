@@ -16,8 +16,9 @@ from typing_extensions import override
 
 from reprogram.errors import EvidenceWarning, ReprogramError, unknown
 from reprogram.statistics import moments as m
-from reprogram.statistics.answers import TopK, stable_top_k
+from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import LARGEST_LOGIT, Statistics, rearranged
+from reprogram.statistics.ranking import top_labels, top_softmax
 
 Kind = Literal["counts", "probabilities"]
 TopRatio = float | Literal["all"]
@@ -130,7 +131,7 @@ class JointStatistics(Statistics):
         return self._add(*evidence, targets, weights)
 
     def evidence(self, logits: Tensor, *, log_probabilities: bool = False) -> tuple[Tensor, Tensor]:
-        """The `top_k` source labels of each sample and what each of them adds to J: two tables (N, top_k).
+        """The `top_k` source labels of each sample and what each of them adds to J: two tables (N, top_k), in any order.
 
         Args:
             logits: (N, k_S).
@@ -143,12 +144,10 @@ class JointStatistics(Statistics):
                 "pass logarithms of probabilities, or say that these are logits"
             )
         if self.kind == "counts":
-            labels = logits.argmax(1, keepdim=True)
+            labels = top_labels(logits, 1)
             return labels, torch.ones_like(labels)
-        top, labels = stable_top_k(logits, self.top_k)
-        if log_probabilities:
-            return labels, top.double().exp()
-        return labels, logits.softmax(1, dtype=torch.float64).gather(1, labels)
+        labels = top_labels(logits, self.top_k)
+        return labels, logits.gather(1, labels).double().exp() if log_probabilities else top_softmax(logits, labels)
 
     @torch.no_grad()
     @override

@@ -13,9 +13,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from reprogram.errors import ReprogramError, unknown
-from reprogram.statistics.answers import TopK, stable_top_k
+from reprogram.statistics.answers import TopK
 from reprogram.statistics.base import rearranged
 from reprogram.statistics.gaussian import GaussianStatistics
+from reprogram.statistics.ranking import stable_top_k
 
 _FLOOR = math.log(1e-3)
 

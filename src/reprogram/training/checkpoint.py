@@ -45,6 +45,8 @@ class _Header(BaseModel):
     selected_epoch: int = Field(ge=0)
     scaler: dict[str, float]
     loss_temperature: float | None = Field(gt=0)
+    planned: int | None = Field(None, ge=1)
+    spent: float = Field(0.0, ge=0)
 
 
 def write_checkpoint(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from reprogram.data.dataset import Split
 from reprogram.data.decode import Decoding
-from reprogram.devices import Precision, autocast
+from reprogram.devices import Precision
 from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.mappings.asked import Asked
 from reprogram.mappings.reliability import Reliability, ReliabilitySums
@@ -136,7 +136,7 @@ def source_features(
     split: Split,
     *,
     batch_size: int = 64,
-    precision: Precision = "fp32",
+    precision: Precision | None = None,
     progress: Progress | None = None,
     what: str = "reading features",
     ranks: Ranks = ALONE,
@@ -149,8 +149,7 @@ def source_features(
     model.accelerate(len(split))
     batches = list(zip(ranks.batches(pixels, batch_size), ranks.batches(split.labels, batch_size), strict=True))
     for images, labels in (progress or Progress()).track(batches, what):
-        with autocast(model.device, precision):
-            features = model.source_features(images)
+        features = model.source_features(images, precision)
         yield features.float().cpu(), labels
 
 
@@ -160,7 +159,7 @@ def evaluate(
     *,
     classes: tuple[str, ...] | None = None,
     batch_size: int = 64,
-    precision: Precision = "fp32",
+    precision: Precision | None = None,
     decoding: Decoding | None = None,
     progress: Progress | None = None,
     what: str = "evaluating",
@@ -176,7 +175,7 @@ def evaluate(
         split: labelled images, `data.test` for example.
         classes: the class names that the labels of the split are numbers of, `data.classes`; they must be the model's.
         batch_size: images per step.
-        precision: of the frozen model.
+        precision: of the frozen model; by default that of the model, where it is in hardware.
         decoding: how the images are decoded, and what becomes of bad ones.
         progress: where to show progress.
         what: what progress calls it.
@@ -212,9 +211,8 @@ def evaluate(
     start = ranks.rows(len(split), batch_size).start
     for batch in (progress or Progress()).track(batches, what):
         with torch.inference_mode():
-            with autocast(model.device, precision):
-                source = model.source_logits(batch) if known is None else batch.to(model.device)
-                logits = model.mapping(source)
+            source = model.source_logits(batch, precision) if known is None else batch.to(model.device)
+            logits = model.mapping(source)
             if watch is not None:
                 watch(source)
             best = logits.argmax(1, keepdim=True)

@@ -10,15 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reprogram.acceleration.accelerate import worth_preparing
+from reprogram.acceleration.precision import network_line
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
-from reprogram.devices import autocast, choose_precision
+from reprogram.devices import clock
 from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.progress import Progress
 from reprogram.randomness import generator
 from reprogram.ranks import ALONE, Ranks
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.training.certainty import KeptLogits, logits_of
+from reprogram.training.budget import Budget, planned
+from reprogram.training.kept import KeptLogits, keep_logits
 from reprogram.training.result import Diverged, FitResult
 from reprogram.training.settings import TrainingSettings
 from reprogram.training.state import COUNTED_TOGETHER, FitState, pixel_sizes
@@ -43,6 +46,8 @@ def fit(
     progress: Progress | None = None,
     on_epoch: OnEpoch | None = None,
     enough: Enough | None = None,
+    spent: float = 0.0,
+    known: KeptLogits | None = None,
     ranks: Ranks = ALONE,
     **overrides: Any,
 ) -> FitResult:
@@ -60,6 +65,10 @@ def fit(
         on_epoch: called after each epoch with all records so far and the number of epochs to come to.
         enough: told all records so far, before each epoch but the first, whether to end here. It must say the same about
             the same records, or a fit that is continued ends otherwise. By default, what `patience` says.
+        spent: seconds of `minutes` that were gone before this was called; where a checkpoint says so, those that were gone
+            when the training began, so that a fit that is continued ends where an undisturbed one does.
+        known: the source logits of the training images as they were given by a pass before, if there are: where they are, to
+            the bit, those under the program as it is now, they spare the pass for the first ω. They are let go here.
         ranks: the processes that train together (see `joined`) and that all call this with the same arguments: each batch is
             shared out, and gradients and statistics are summed, so that their number does not matter. Only the first one
             reads and writes the checkpoint.
@@ -68,8 +77,11 @@ def fit(
     Raises:
         Diverged: a loss, the program or the mapping is no longer finite; what was completed before is kept.
     """
+    began = time.monotonic() - spent
     settings = TrainingSettings.read({**(settings or TrainingSettings()).model_dump(), **overrides})
-    settings = settings.model_copy(update={"precision": choose_precision(model.device, settings.precision)})
+    precision = model.choose_precision(settings.precision)
+    settings = settings.model_copy(update={"precision": precision.precision})
+    model.precision = precision.precision
     progress = progress or Progress()
     if model.classes != data.classes:
         raise ReprogramError(
@@ -77,6 +89,7 @@ def fit(
             f"{', '.join(data.classes[:3])} ... ({len(data.classes)}); make the model with data.classes"
         )
     check_views(model, settings.views)
+    model.check_gradient()
     if enough is None and settings.patience is not None and model.trainable:
         if data.val is None:
             raise ReprogramError(
@@ -87,27 +100,61 @@ def fit(
     sizes = pixel_sizes(model.program, settings.augment)  # decode first: bad files stop the fit early
     data, skipped = (decoding or Decoding()).decode(data, sizes, model.program.interpolation, progress)
     state = FitState(model, settings, data.train.labels, skipped=tuple(skipped), groups=data.train.group_numbers())
-    state.ranks = ranks
-    # Prepared now or never: an evaluation in the middle must not change what a resumed fit does.
-    model.accelerated = None
-    passes = state.epochs * len(data.train) + len(data.test) + (0 if data.val is None else len(data.val))
-    progress.say(f"network: {model.accelerate(passes)}")
+    state.ranks, state.known, state.spent = ranks, known, spent
     checkpoint = None if checkpoint is None else Path(checkpoint)
     origin = _origin(model, data, settings)
     ranks.agree(origin)
     found, _ = ranks.told(lambda: (checkpoint is not None and checkpoint.exists(), {}))
     if checkpoint is not None and found:
         state.restore(checkpoint, origin)
+    # Prepared now or never: an evaluation in the middle must not change what a resumed fit does.
+    model.accelerated = None
+    progress.say(network_line(model.accelerate(_passes(state, data)), precision))
     with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
         _keep_what_stays(state, data.train, sizes["train"], progress)
+        enough = _within_budget(state, data, began, enough, progress)
         _run_epochs(state, data, checkpoint, origin, progress, on_epoch, enough)
         return state.finish(data, progress)
+
+
+def _passes(state: FitState, data: DataSet) -> int:
+    """How many images will go through the model, about."""
+    return (state.epochs if state.model.moves else 1) * len(data.train) + len(data.test) + len(data.val or ())
+
+
+def _within_budget(state: FitState, data: DataSet, began: float, enough: Enough | None, progress: Progress) -> Enough | None:
+    """With `minutes`, let the epochs be as many as fit, and the fit end before them if the machine has become slower."""
+    if state.settings.minutes is None or not state.model.trainable:
+        return enough
+    seconds = 60 * state.settings.minutes
+
+    def spent() -> float:
+        return time.monotonic() - began
+
+    if not state.records:
+        (state.epochs, state.spent), _ = state.ranks.told(
+            lambda: ([planned(state, data, seconds, spent, progress), spent()], {})
+        )
+        if not worth_preparing(_passes(state, data), state.model.program):  # as in a fit of that many epochs
+            state.model.accelerated = None
+    budget = Budget(seconds, state.spent)
+
+    def over(records: list[dict[str, Any]]) -> bool:
+        if enough is not None and enough(records):
+            return True
+        used, _ = state.ranks.told(lambda: (budget.used_up(records), {}))
+        if used:
+            done = f"{len(records)} of {state.epochs} epochs (minutes = {state.settings.minutes:g})"
+            progress.say(f"time is up after {done}; epochs = {state.epochs} trains them all")
+        return bool(used)
+
+    return over
 
 
 def _origin(model: Reprogrammed, data: DataSet, settings: TrainingSettings) -> dict[str, Any]:
     """What a checkpoint must agree with to be continued."""
     return {
-        "settings": settings.model_dump(exclude={"epochs", "calibration"}),
+        "settings": settings.model_dump(exclude={"epochs", "minutes", "calibration"}),
         "program": model.program.config(),
         "mapping": model.mapping.config(),
         "source": model.frozen.fingerprint,
@@ -119,8 +166,9 @@ def _keep_what_stays(state: FitState, train: Split, pixels: int, progress: Progr
     """Where only a mapping is trained and images stay as they are, send each through the model once, for all epochs."""
     model, settings = state.model, state.settings
     if model.trainable and not model.moves and settings.augment == "none" and model.frozen.k_source <= _FEW_LABELS:
-        parts = (model, train, pixels, settings, progress, state.ranks)
-        state.kept_logits = logits_of(*parts, what="sending images through the model")
+        how: dict[str, Any] = {"batch_size": settings.batch_size, "precision": settings.precision, "pixels": pixels}
+        how |= {"progress": progress, "ranks": state.ranks, "what": "sending images through the model"}
+        state.kept_logits = keep_logits(model, train, **how)
 
 
 def _run_epochs(
@@ -202,22 +250,26 @@ def _refresh_mapping(state: FitState, train: Split, epoch: int, progress: Progre
         return None
     if epoch == 0 or mapping.refresh == "fresh" or after:
         order = state.begin_pass(train)
-        kept = not state.model.trainable and settings.calibration != "none" and settings.views == 1
+        kept = not state.model.trainable and settings.calibration != "none"
         if kept and len(mapping.source_labels) <= _FEW_LABELS:
             start = int(order[0]) if len(order) else 0
             state.kept_logits = KeptLogits(len(train), len(mapping.source_labels), state.groups, start)
+        known = state.known_logits(train)
         with torch.inference_mode(), state.ranks.held():
             for images, labels, indices, _ in state.batches(train, order, progress, "estimating the mapping"):
+                logits = None if known is None else known.rows(indices).to(state.model.device)
                 if settings.views > 1:
-                    count_images(state.model, images, labels, state.gathered[0], **view_settings(settings))
-                    continue
-                with autocast(state.model.device, state.settings.precision):
-                    logits = state.model.source_logits(images)
-                state.count(state.gathered, logits, labels, indices)
-                state.remember(logits, indices)
+                    parts = (state.model, images, labels, state.gathered[0])
+                    logits = count_images(*parts, **view_settings(settings), known=logits)
+                else:
+                    if logits is None:
+                        logits = state.model.source_logits(images, settings.precision)
+                    state.count(state.gathered, logits, labels, indices)
+                    state.remember(logits, indices)
                 if state.kept_logits is not None:
                     state.kept_logits.add(logits, labels)
         state.end_pass()
+        state.let_go()
     elif mapping.refresh != "reuse":
         return 0.0
     return mapping.estimate(*state.gathered)
@@ -241,7 +293,7 @@ def _train_epoch(state: FitState, train: Split, epoch: int, progress: Progress) 
     hits: list[Tensor] = []
     state.begin_epoch()
     order = torch.randperm(len(train), generator=generator(settings.seed, "order", epoch))
-    started = _clock(model.device)
+    started = clock(model.device)
     views = generator(settings.seed, "augmentation", epoch)
     what = f"epoch {epoch + 1} of {state.epochs}"
     for step, (images, labels, indices, share) in enumerate(state.batches(train, order, progress, what, views)):
@@ -258,7 +310,7 @@ def _train_epoch(state: FitState, train: Split, epoch: int, progress: Progress) 
         if (step + 1) % _LOOK == 0:
             _check_finite(state, torch.stack(losses[-_LOOK:]))
     state.count_all(gathered)
-    seconds = _clock(model.device) - started
+    seconds = clock(model.device) - started
     mean_loss = _check_finite(state, torch.stack(losses)) / len(train)
     state.gathered = state.summed(gathered) or state.gathered
     state.end_epoch()
@@ -286,11 +338,3 @@ def _check_model(state: FitState, epoch: int) -> None:
     never = _FIRST_SCALE * 0.5 ** (state.steps * (epoch + 1))
     if epoch + 1 == state.epochs and state.scaler.is_enabled() and state.scaler.get_scale() == never:
         raise NonFiniteError(_NO_STEP)
-
-
-def _clock(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
-    return time.perf_counter()

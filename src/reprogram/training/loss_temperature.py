@@ -66,5 +66,6 @@ class LossTemperature:
         if self._waiting:
             scores, labels = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
             finite = scores.isfinite().all(1)  # of the others the loss will tell
-            self._sums.add(scores[finite], labels[finite])
+            if bool(finite.any()):
+                self._sums.add(scores[finite], labels[finite])
         self._waiting = []

@@ -21,24 +21,35 @@ class TrainingSettings(Settings):
     """How a program is trained."""
 
     epochs: int = Field(20, ge=1, description="Passes over the training set (the paper: 200).")
+    minutes: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description="Train for about so long: as many epochs as fit, at most --epochs (200 if not said), with a schedule of "
+        "that length. By how fast this machine is now, so that --epochs is what repeats a run.",
+    )
     batch_size: int = Field(64, ge=1, le=2**31, description="Images per step (the paper: 256; 64 for DTD and OxfordPets).")
     lr: float = Field(
         0.05,
         gt=0,
         le=1e37,
-        description="Learning rate of the program (0.002 for the one that --program auto tries; the paper: 0.01 over 200 "
-        "epochs, 40 with sgd on CLIP).",
+        description="Learning rate of the program; `reprogram fit` takes 0.1 for padding and 0.002 for a watermark (the "
+        "paper: 0.01 over 200 epochs, 40 with sgd on CLIP).",
+        json_schema_extra=RESOLVED,
     )
     optimizer: Optimizer = Field("adam", description="Optimiser of the program; sgd has momentum 0.9.")
     schedule: Schedule = Field(
         "multistep",
-        description="Learning rate: ×0.1 at 50 % and 72 % of the epochs, cosine to 0 over all steps, onecycle (up over the "
-        "first fifth of all steps, then cosine to 0), or constant.",
+        description="Learning rate: multistep (×0.1 at 50 % and 72 % of the epochs, the paper), cosine to 0 over all steps, "
+        "onecycle (up over the first fifth of all steps, then cosine to 0), or constant; `reprogram fit` takes onecycle, "
+        "and multistep for the program that --program auto tries.",
+        json_schema_extra=RESOLVED,
     )
     loss_temperature: LossTemperatureSetting = Field(
         "none",
         description="Divide target logits by this in the loss, and only there: a number; auto, what makes their softmax "
-        "honest, by the epoch before; or none, 1 (the paper).",
+        "honest, by the epoch before, and 1 for learned mappings; or none, 1 (the paper). `reprogram fit` takes auto.",
+        json_schema_extra=RESOLVED,
     )
     average: float = Field(
         0.0,
@@ -69,7 +80,8 @@ class TrainingSettings(Settings):
     mapping_lr: float = Field(0.1, gt=0, le=1e37, description="Learning rate of the learned mappings' own Adam.")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="The run is a function of its settings and this number.")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        "fp32", description="Precision of the frozen model's passes; auto: bf16 where the hardware has it, else fp32."
+        "fp32",
+        description="Precision of the frozen model's passes; auto: bf16 where the hardware has it and the model gains.",
     )
     evaluate_every: int = Field(1, ge=1, description="Validate and test after every so many epochs, and after the last one.")
     calibration: Calibration = Field(

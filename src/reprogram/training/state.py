@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from reprogram.data.dataset import DataSet, Split
 from reprogram.data.decode import Decoding
 from reprogram.data.splits import stratified_folds
-from reprogram.devices import autocast
 from reprogram.errors import ReprogramError
 from reprogram.files import fitting
 from reprogram.images.settings import Augment
@@ -25,13 +24,15 @@ from reprogram.ranks import ALONE, Ranks, Share
 from reprogram.reprogrammed import Reprogrammed
 from reprogram.statistics.base import Statistics
 from reprogram.training.average import Average
-from reprogram.training.certainty import KeptLogits, certify
+from reprogram.training.certainty import certify
 from reprogram.training.checkpoint import REMEDY, fill_optimizers, part, read_checkpoint, write_checkpoint
 from reprogram.training.evaluation import Evaluation, Glimpse, evaluate
+from reprogram.training.kept import KeptLogits, conditions
 from reprogram.training.loss_temperature import LossTemperature
 from reprogram.training.result import FitResult
+from reprogram.training.schedules import learning_rate_factor
 from reprogram.training.seen import Seen
-from reprogram.training.settings import Schedule, TrainingSettings
+from reprogram.training.settings import TrainingSettings
 
 #: Batches whose outputs wait on a GPU until they are counted: to check and to rank them makes it wait.
 COUNTED_TOGETHER = 16
@@ -41,27 +42,6 @@ def pixel_sizes(program: Program, augment: Augment) -> dict[str, int]:
     """The side that each split's images are decoded to: training images leave room for random crops."""
     size = program.image_size
     return {"train": size + margin(augment, size), "val": size, "test": size}
-
-
-def learning_rate_factor(schedule: Schedule, epoch: int, step: int, epochs: int, steps: int) -> float:
-    """What the learning rate is multiplied by at a step of an epoch (both from 0).
-
-    `multistep` drops to a tenth at epochs floor(0.5·E) and floor(0.72·E); `cosine` falls to 0 over all steps; `onecycle`
-    rises in equal steps to 1 over a fifth of all steps, and falls from there.
-
-    >>> [learning_rate_factor("multistep", epoch, 0, 200, 10) for epoch in (99, 100, 143, 144)]
-    [1.0, 0.1, 0.1, 0.01]
-    """
-    if schedule == "multistep":
-        passed = sum(0 < milestone <= epoch for milestone in (epochs // 2, 18 * epochs // 25))
-        return (1.0, 0.1, 0.01)[passed]
-    done, total = epoch * steps + step, epochs * steps
-    if schedule == "onecycle":
-        warm = max(1, total // 5)
-        if done < warm:
-            return (done + 1) / warm
-        done, total = done - warm + 1, total - warm + 1
-    return 1.0 if schedule == "constant" else (1 + math.cos(math.pi * done / total)) / 2
 
 
 def _as_slice(indices: Tensor) -> Tensor | slice:
@@ -85,6 +65,8 @@ class FitState:
     groups: Tensor | None = None
     kept: list[Tensor] = field(default_factory=list)
     kept_logits: KeptLogits | None = None
+    known: KeptLogits | None = None
+    spent: float = 0.0
     seen: dict[str, Seen] = field(default_factory=dict)
     selected_seen: dict[str, Seen] = field(default_factory=dict)
     ranks: Ranks = ALONE
@@ -106,7 +88,8 @@ class FitState:
         self.base_rates = {"program": settings.lr, "mapping": settings.mapping_lr}
         self._uncounted: list[tuple[Tensor, Tensor, Tensor]] = []
         self.scaler = torch.amp.GradScaler(self.model.device.type, enabled=settings.precision == "fp16")
-        self.temperature = LossTemperature(settings.loss_temperature)
+        learns_scale = settings.loss_temperature == "auto" and self.model.mapping.learned
+        self.temperature = LossTemperature("none" if learns_scale else settings.loss_temperature)
         averaged = dict(self.model.named_parameters()) if settings.average and self.model.trainable else None
         self.average = None if averaged is None else Average(averaged, settings.average * self.steps)
 
@@ -136,8 +119,7 @@ class FitState:
         """Those of training images that `batches` has given, which may be logits already."""
         if self.kept_logits is not None:
             return images
-        with autocast(self.model.device, self.settings.precision):
-            return self.model.source_logits(images)
+        return self.model.source_logits(images, self.settings.precision)
 
     def new_statistics(self) -> list[Statistics]:
         """One set of empty statistics for each fold, or a single one."""
@@ -186,6 +168,20 @@ class FitState:
         """Which training images this process counts; nothing is counted yet."""
         self.gathered = self.new_statistics()
         return torch.arange(len(train))[self.ranks.rows(len(train), self.settings.batch_size)]
+
+    def known_logits(self, train: Split) -> KeptLogits | None:
+        """The logits that a pass over the training images would give now, where an earlier one has given the same."""
+        settings, sizes = self.settings, pixel_sizes(self.model.program, self.settings.augment)
+        if self.known is None:
+            return None
+        how: dict[str, Any] = {"batch_size": settings.batch_size, "precision": settings.precision}
+        return self.known if self.known.serves(conditions(self.model, train, pixels=sizes["train"], **how)) else None
+
+    def let_go(self) -> None:
+        """Of what an earlier pass has given: it has served, or never will."""
+        if self.known is not None:
+            self.known.drop()
+        self.known = None
 
     def end_pass(self) -> None:
         """Make whole what the processes have counted and kept."""
@@ -332,6 +328,8 @@ class FitState:
             "selected_epoch": self.selected_epoch,
             "scaler": self.scaler.state_dict(),
             "loss_temperature": self.temperature.measured,
+            "planned": None if self.settings.minutes is None else self.epochs,
+            "spent": 0.0 if self.settings.minutes is None else self.spent,
         }
         write_checkpoint(path, tensors, self.optimizers, header)
 
@@ -345,9 +343,13 @@ class FitState:
                     f"{what} was made with {_difference(name, header['origin'].get(name), value)}; "
                     "continue it as it was, or start anew elsewhere"
                 )
-        if len(header["records"]) > self.epochs:
+        if self.settings.minutes is not None and header.get("planned") is not None:
+            self.epochs = header["planned"]  # as it was decided when it began
+            self.spent = header.get("spent", self.spent)
+        most, done = self.settings.epochs if self.model.trainable else 1, max(len(header["records"]), self.epochs)
+        if done > min(most, self.epochs):
             raise ReprogramError(
-                f"{what} has {len(header['records'])} epochs, but epochs = {self.epochs} was given; "
+                f"{what} has {done} epochs, but epochs = {min(most, self.epochs)} was given; "
                 "give as many or more, or start anew elsewhere"
             )
         model, mapping = self.model, self.model.mapping

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reprogram.devices import Precision, autocast
+from reprogram.devices import Precision
 from reprogram.errors import ReprogramError
 from reprogram.images.settings import mirrors
 from reprogram.images.views import numbered_view
@@ -24,8 +24,9 @@ def count_images(
     views: int = 1,
     seed: int = 0,
     mirror: bool = False,
-    precision: Precision = "fp32",
-) -> None:
+    precision: Precision | None = None,
+    known: Tensor | None = None,
+) -> Tensor:
     """Add a batch of images to the statistics, seen as often as there are views.
 
     Args:
@@ -36,16 +37,24 @@ def count_images(
         views: how many; see `numbered_view`. An image of several views is one sample, whose views share its weight of 1.
         seed: decides which windows.
         mirror: whether an image may be mirrored.
-        precision: of the frozen model.
+        precision: of the frozen model; by default that of the model, where it is in hardware.
+        known: the source logits of the images as they are, which is the first view, if they are at hand.
+
+    Returns:
+        The source logits of the images as they are.
     """
     part = statistics if views == 1 else statistics.empty()
     weights = None if views == 1 else torch.full((len(labels),), 1 / views, dtype=torch.float64)
     for number in range(views):
-        with autocast(model.device, precision):
-            logits = model.source_logits(numbered_view(images, number, seed, mirror=mirror))
+        logits = known
+        if logits is None or number:
+            logits = model.source_logits(numbered_view(images, number, seed, mirror=mirror), precision)
+        known = logits if known is None else known
         part.update(logits, labels, weights, log_probabilities=model.frozen.log_probabilities)
     if views > 1:
         statistics.merge(part.as_views(views))
+    assert known is not None
+    return known
 
 
 def check_views(model: Reprogrammed, views: int) -> None:

@@ -1,0 +1,139 @@
+"""The best labels of each row of numbers, the first among equals, and the softmax of those labels alone."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: Numbers of a softmax in float64 that are held at once on the CPU, half a MB: more comes on new pages each time.
+_HELD = 2**16
+#: So few labels are found one after the other.
+_FEW = 6
+#: Rows at least so many times as long as what is sought are thinned out first.
+_LONG = 8
+
+
+def stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row with their indices, the largest first; among equal values the lowest index comes first.
+
+    >>> [part.tolist() for part in stable_top_k(torch.tensor([[1.0, 3.0, 1.0, 1.0]]), 2)]
+    [[[3.0, 1.0]], [[1, 0]]]
+    """
+    chosen = top_labels(values, k).sort(1).values
+    top, order = values.gather(1, chosen).sort(dim=1, descending=True, stable=True)
+    return top, chosen.gather(1, order)
+
+
+def top_labels(values: Tensor, k: int) -> Tensor:
+    """The indices (N, k) of the k largest of each row, in any order; among equal values at the edge the lowest index wins.
+
+    `torch.topk` leaves open which of several equal values it returns, and takes most of the time of all that is counted on a
+    CPU. There, numpy finds the k-th value alone. NaN is the largest of all, as in torch.
+
+    >>> top_labels(torch.tensor([[1.0, 3.0, 1.0, 1.0]]), 2).sort(1).values.tolist()
+    [[0, 1]]
+    """
+    values = values.detach()
+    if values.device.type != "cpu" or type(values) is not Tensor:
+        return values.argmax(1, keepdim=True) if k == 1 else _by_top_k(values, k)
+    if values.dtype in (torch.bfloat16, torch.float16):  # numpy has the one not at all, and is slow with the other
+        values = values.float()
+    if k == 1:
+        return torch.from_numpy(values.numpy().argmax(1))[:, None]  # quicker than torch's by far, and the first as well
+    count = values.shape[1]
+    if k <= _FEW and k < count:
+        return _one_by_one(values, k)
+    if count < _LONG * k:
+        return _by_sorting(values, k) if bool(values.sum().isnan()) else _by_edge(values, k)
+    return _by_groups(values, k, round(math.sqrt(count / k)))
+
+
+def top_softmax(logits: Tensor, labels: Tensor) -> Tensor:
+    """The softmax of logits (N, k_S), in float64 whatever they are, at some labels (N, K) of each row.
+
+    >>> top_softmax(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([[2, 0]])).round(decimals=6).tolist()
+    [[0.1, 0.7]]
+    """
+    logits = logits.detach()  # what is counted has no gradient, and `out` below would refuse one
+    if logits.device.type != "cpu":
+        return logits.softmax(1, dtype=torch.float64).gather(1, labels)
+    found = torch.empty(labels.shape, dtype=torch.float64)
+    rows = max(_HELD // logits.shape[1], 1)
+    held = torch.empty(min(rows, len(logits)), logits.shape[1], dtype=torch.float64)
+    for part, chosen, into in zip(logits.split(rows), labels.split(rows), found.split(rows), strict=True):
+        scores = held[: len(part)]
+        torch.gather(torch.softmax(part, 1, dtype=torch.float64, out=scores), 1, chosen, out=into)
+    return found
+
+
+def _by_groups(values: Tensor, k: int, size: int) -> Tensor:
+    """By the largest of each group of so many columns: what is among the k largest stands in one of the k best groups.
+
+    Were it in another, each of those k had one that is at least as large. So few columns are left to look at closely.
+    """
+    groups = values.shape[1] // size
+    table, rest = values[:, : size * groups].unflatten(1, (size, groups)), values[:, size * groups :]
+    largest = table.amax(1)  # columns of the table are groups: quicker than neighbours
+    if bool((largest.sum() + rest.sum()).isnan()):
+        return _by_sorting(values, k)
+    best, tied = _first(largest, _edge(largest, k), k)
+    near = table.gather(2, best[:, None, :].expand(-1, size, -1)).flatten(1)
+    near = torch.cat([near, rest], 1) if rest.shape[1] else near
+    edge = _edge(near, k)
+    places, _ = _first(near, edge, k)
+    chosen = places.div(k, rounding_mode="floor").mul_(groups).add_(best.gather(1, places.remainder(k)))
+    if rest.shape[1]:
+        chosen = chosen.where(places < size * k, places + size * (groups - k))
+    if tied:  # then one as large as the last may stand in a group that was left out, and at a lower index
+        unsure = (largest >= edge).sum(1) > k
+        chosen[unsure] = _by_edge(values[unsure], k)
+    return chosen
+
+
+def _one_by_one(values: Tensor, k: int) -> Tensor:
+    """The largest of each row, then the largest of the others, and so on."""
+    left, rows = values.numpy().copy(), np.arange(len(values))
+    chosen = np.empty((len(values), k), dtype=np.int64)
+    for place in range(k):
+        chosen[:, place] = left.argmax(1)
+        if place == k - 1 and bool((left[rows, chosen[:, place]] == -np.inf).any()):
+            return _by_sorting(values, k)  # which cannot be told from what was taken out
+        left[rows, chosen[:, place]] = -np.inf
+    return torch.from_numpy(chosen)
+
+
+def _by_edge(values: Tensor, k: int) -> Tensor:
+    return _first(values, _edge(values, k), k)[0]
+
+
+def _by_sorting(values: Tensor, k: int) -> Tensor:
+    return values.sort(dim=1, descending=True, stable=True).indices[:, :k]
+
+
+def _by_top_k(values: Tensor, k: int) -> Tensor:
+    top, indices = values.topk(k, dim=1)
+    reached = values >= top[:, -1:]
+    if int(reached.count_nonzero()) > top.numel():
+        tied = reached.sum(1) > k
+        indices[tied] = _by_sorting(values[tied], k)
+    return indices
+
+
+def _edge(values: Tensor, k: int) -> Tensor:
+    """The k-th largest of each row, (N, 1)."""
+    place = values.shape[1] - k
+    return torch.from_numpy(np.partition(values.numpy(), place, axis=1)[:, place, None])
+
+
+def _first(values: Tensor, edge: Tensor, k: int) -> tuple[Tensor, bool]:
+    """Where the k values from the edge up are, (N, k) rising, by index among those on it; and whether any was left over."""
+    reached = values >= edge
+    tied = int(reached.count_nonzero()) > len(values) * k
+    if tied:
+        more = reached.sum(1) - k
+        rows = more > 0
+        level = values[rows] == edge[rows]
+        level &= level.cumsum(1) > (level.sum(1) - more[rows])[:, None]
+        reached[rows] &= ~level
+    return reached.nonzero()[:, 1].view(-1, k), tied

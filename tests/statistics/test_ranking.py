@@ -1,0 +1,110 @@
+"""The best labels of rows, against sorting them; their softmax, against numpy in float64."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reprogram.statistics import ranking
+from reprogram.statistics.joint import JointStatistics
+from reprogram.statistics.ranking import stable_top_k, top_labels, top_softmax
+
+fast = settings(deadline=None, derandomize=True, max_examples=150)
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+@st.composite
+def tables(draw):
+    """Rows of any length, some without equal values, some with few or with many of them; as they lie in memory or not."""
+    n, count = draw(st.sampled_from([0, 1, 2, 9])), draw(st.sampled_from([1, 2, 7, 16, 63, 64, 97, 365]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
+    values = torch.randn(n, count, generator=generator, dtype=torch.float64)
+    levels = draw(st.sampled_from([0, 1, 4, 40]))
+    if levels:
+        values = (values * levels / 2).round()
+    values = values * draw(st.sampled_from([1.0, 1e4]))
+    values = values.to(draw(st.sampled_from(DTYPES)))
+    if draw(st.booleans()):
+        values = values.T.contiguous().T
+    largest = draw(st.sampled_from([count, max(count // 8, 1), min(count, 3)]))
+    return values, draw(st.integers(1, largest))
+
+
+def sorted_labels(values, k):
+    return [sorted(range(len(row)), key=lambda label: (-row[label], label))[:k] for row in values.double().tolist()]
+
+
+@fast
+@given(tables())
+def test_they_are_those_of_a_stable_sort(table):
+    values, k = table
+    before, expected = values.clone(), sorted_labels(values, k)
+    labels = top_labels(values, k)
+    assert (labels.dtype, labels.shape) == (torch.int64, (len(values), k))
+    assert labels.sort(1).values.tolist() == [sorted(row) for row in expected]
+    top, ranked = stable_top_k(values, k)
+    assert ranked.tolist() == expected
+    assert top.dtype == values.dtype
+    assert torch.equal(top, values.gather(1, ranked))
+    assert torch.equal(values, before)
+    elsewhere = ranking._by_top_k(values, k)  # how it is done on other devices
+    assert elsewhere.sort(1).values.tolist() == [sorted(row) for row in expected]
+
+
+@pytest.mark.parametrize("count", [40, 1003])
+@pytest.mark.parametrize("strange", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_has_a_rank_too(count, strange):
+    values = torch.randn(6, count, generator=torch.Generator().manual_seed(0))
+    values[1, count - 1] = values[2, 5] = values[2, 7] = values[4, 0] = strange
+    values[5] = strange
+    expected = values.sort(dim=1, descending=True, stable=True).indices[:, :4].sort(1).values
+    assert torch.equal(top_labels(values, 4).sort(1).values, expected)
+
+
+def test_equal_values_in_a_group_that_was_left_out_win_by_their_index():
+    """Of 1000 labels and K = 5, label 1 and label 72 + 1 are in groups apart; many such ties at the edge."""
+    values = torch.zeros(3, 1000)
+    values[0, [999, 500, 3]] = 2.0
+    values[0, [71, 72, 140, 700, 2]] = 1.0
+    values[1, torch.arange(0, 1000, 71)] = 1.0
+    assert top_labels(values, 5).sort(1).values.tolist() == [
+        [2, 3, 71, 500, 999],
+        [0, 71, 142, 213, 284],
+        [0, 1, 2, 3, 4],
+    ]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "count"), [(0, 5), (1, 1), (7, 5), (150, 1000), (2, 70_000)])
+def test_the_softmax_is_that_of_float64(dtype, n, count):
+    """Also where the rows are too many to be held at once, and where one alone is."""
+    generator = torch.Generator().manual_seed(1)
+    logits = (8 * torch.randn(n, count, generator=generator)).to(dtype)
+    labels = torch.randint(0, count, (n, 3), generator=generator)
+    exact = np.exp(logits.double().numpy() - logits.double().numpy().max(1, keepdims=True))
+    exact = np.take_along_axis(exact / exact.sum(1, keepdims=True), labels.numpy(), 1)
+    found = top_softmax(logits, labels)
+    assert found.dtype == torch.float64
+    np.testing.assert_allclose(found.numpy(), exact, rtol=1e-13)
+    assert torch.equal(found, logits.softmax(1, dtype=torch.float64).gather(1, labels))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("top_k", [1, 5, 15, 400, 1000])
+def test_evidence_of_a_thousand_labels_is_the_literal_one(dtype, top_k):
+    logits = (3 * torch.randn(90, 1000, generator=torch.Generator().manual_seed(2))).to(dtype)
+    targets = torch.arange(90) % 7
+    found = JointStatistics.probabilities(1000, 8, top_k).update(logits.requires_grad_(), targets).matrix
+    scores, expected = logits.detach().double().softmax(1), torch.zeros(1000, 8, dtype=torch.float64)
+    for row, labels in enumerate(sorted_labels(logits.detach(), top_k)):
+        expected[labels, targets[row]] += scores[row, labels]
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=0)
+
+
+def test_logits_that_ask_for_a_gradient_are_counted_like_others():
+    logits = torch.tensor([[1.0, 3.0, 2.0], [0.0, 0.0, 1.0]])
+    labels = top_labels(logits.requires_grad_(), 2)
+    found = top_softmax(logits, labels)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, logits.detach().double().softmax(1).gather(1, labels))
