@@ -10,6 +10,9 @@ import gc
 import json
 import math
 import os
+import signal
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -30,7 +33,7 @@ TIMEOUT = "REPROGRAM_TIMEOUT"
 _GLOO_ENDS = 0.3  # seconds
 _PATIENCE = 600.0
 _GRACE = 3.0  # seconds that a process has to say that it ends, when another one has
-_LONG_GRACE = 10.0  # the same where all were interrupted: it may have to end a step first; torchrun waits for 30
+_LONG_GRACE = 10.0  # the same where all were interrupted: a busy machine may be slow to tell them; torchrun waits for 30
 _PAUSE = 0.05
 _WITHOUT_A_WORD = "ended without a word (killed, or no memory was left)"
 _BLOCK = 1 << 22  # numbers that are summed at once
@@ -162,6 +165,10 @@ class JoinedRanks(Ranks):
         self._held: NonFiniteError | None = None
         self._turns = 0
 
+    def ends(self) -> None:
+        """Tell the others that this process ends, and not without a word; any thread may."""
+        self._store.set(f"ended {self.rank}", "in order")
+
     @override
     def batches(self, table: "Tensor", batch_size: int) -> "Sequence[Tensor]":
         rows = self.rows(len(table), batch_size)
@@ -280,18 +287,8 @@ class JoinedRanks(Ranks):
 
     @override
     def lost(self) -> str:
-        self._leave()
         missing = self._missing(_LONG_GRACE)
         return f"{self._named(missing)} {_WITHOUT_A_WORD}" if missing else ""
-
-    def _leave(self) -> None:
-        """Close what the others may wait at for this process in a sum, where no signal reaches them; the store stays."""
-        import torch
-
-        with contextlib.suppress(RuntimeError, ValueError):
-            self._store.set(f"ended {self.rank}", "in order")
-            if torch.distributed.get_backend() == "gloo":
-                torch.distributed.destroy_process_group()
 
     def _named(self, ranks: Sequence[int]) -> str:
         return f"rank {', '.join(map(str, ranks))} of {self.size}"
@@ -299,7 +296,7 @@ class JoinedRanks(Ranks):
     def speaks(self) -> bool:
         """Whether this is the process that says what ended the run: the first that has something to say."""
         with contextlib.suppress(RuntimeError):
-            self._store.set(f"ended {self.rank}", "in order")
+            self.ends()
             until = time.monotonic() + _GRACE
             while not self.leads and not self._store.check(["ended 0"]) and time.monotonic() < until:
                 time.sleep(_PAUSE)  # what all have met, the first one shall say
@@ -311,7 +308,7 @@ class JoinedRanks(Ranks):
         others = [rank for rank in range(self.size) if rank != self.rank]
         until = time.monotonic() + grace
         try:
-            self._store.set(f"ended {self.rank}", "in order")
+            self.ends()
             while True:
                 others = [rank for rank in others if not self._store.check([f"ended {rank}"])]
                 if not others or time.monotonic() > until:
@@ -406,12 +403,43 @@ def joined() -> Iterator[Ranks]:
             "unset WORLD_SIZE to work alone"
         ) from None
     _here = JoinedRanks(rank, size, store, timeout)
-    yield _here
+    with _signals_told(_here):
+        yield _here
     _here = None  # after an error it stays: main() asks it who speaks
     torch.distributed.destroy_process_group()
     # gloo's threads end a moment after their group: an interpreter that ends before them is aborted, after all work is done
     gc.collect()
     time.sleep(_GLOO_ENDS)
+
+
+@contextlib.contextmanager
+def _signals_told(ranks: JoinedRanks) -> Iterator[None]:
+    """Tell the others of a signal that ends this process at once, from a thread that waits for nothing else.
+
+    Python's own handler runs when the main thread is back from torch, and that thread may be waiting in a sum for the very
+    process that wants to know whether this one was killed. Signals reach the main thread alone: elsewhere nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ending = {int(number) for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))}
+    heard, written = socket.socketpair()
+    written.setblocking(False)
+
+    def listen() -> None:
+        while numbers := heard.recv(16):
+            if ending.intersection(numbers):
+                with contextlib.suppress(RuntimeError):  # the store is gone, and with it the process that had it
+                    ranks.ends()
+        heard.close()
+
+    before = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=listen, name="signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        written.close()
 
 
 def _sendable(tensor: "Tensor") -> "Tensor":
