@@ -235,8 +235,8 @@ class Statistics(nn.Module, ABC):
 def check_finite(logits: Tensor, largest: float = math.inf) -> None:
     """Raise where logits are not finite, or beyond ±`largest`."""
     # a sum is finite unless something in it is not: one quick pass, and a closer look only where it is not
-    total = logits.sum(dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32)
-    if not (bool(total.isfinite()) or bool(logits.isfinite().all())):
+    total = float(logits.sum(dtype=torch.float64 if logits.dtype == torch.float64 else torch.float32))
+    if not (math.isfinite(total) or bool(logits.isfinite().all())):
         raise NonFiniteError(
             "the logits hold NaN or infinity, but finite numbers are expected; check the input, lower the lr or use fp32"
         )

@@ -1,17 +1,21 @@
 """The best labels of each row of numbers, the first among equals, and the softmax of those labels alone."""
 
 import math
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-#: Numbers of a softmax in float64 that are held at once on the CPU, half a MB: more comes on new pages each time.
-_HELD = 2**16
+#: Numbers of a softmax in float64 that are held at once on the CPU, 2 MB: fewer have threads wait for each other too often.
+_HELD = 2**18
 #: So few labels are found one after the other.
 _FEW = 6
 #: Rows at least so many times as long as what is sought are thinned out first.
 _LONG = 8
+
+_Numbers = npt.NDArray[Any]
 
 
 def stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -74,37 +78,40 @@ def _by_groups(values: Tensor, k: int, size: int) -> Tensor:
     """
     groups = values.shape[1] // size
     table, rest = values[:, : size * groups].unflatten(1, (size, groups)), values[:, size * groups :]
-    largest = table.amax(1)  # columns of the table are groups: quicker than neighbours
-    if bool((largest.sum() + rest.sum()).isnan()):
+    largest = table.amax(1).numpy()  # columns of the table are groups: quicker than neighbours
+    if np.isnan(largest.sum() + rest.numpy().sum()):
         return _by_sorting(values, k)
     best, tied = _first(largest, _edge(largest, k), k)
-    near = table.gather(2, best[:, None, :].expand(-1, size, -1)).flatten(1)
-    near = torch.cat([near, rest], 1) if rest.shape[1] else near
+    near = table.gather(2, torch.from_numpy(best)[:, None, :].expand(-1, size, -1)).flatten(1).numpy()
+    if rest.shape[1]:
+        near = np.concatenate([near, rest.numpy()], 1)
     edge = _edge(near, k)
     places, _ = _first(near, edge, k)
-    chosen = places.div(k, rounding_mode="floor").mul_(groups).add_(best.gather(1, places.remainder(k)))
+    lines = places // k
+    chosen = lines * groups + best.take(places - lines * k + _starts(len(best), k), mode="clip")
     if rest.shape[1]:
-        chosen = chosen.where(places < size * k, places + size * (groups - k))
+        chosen = np.where(places < size * k, chosen, places + size * (groups - k))
     if tied:  # then one as large as the last may stand in a group that was left out, and at a lower index
-        unsure = (largest >= edge).sum(1) > k
-        chosen[unsure] = _by_edge(values[unsure], k)
-    return chosen
+        unsure = np.flatnonzero((largest >= edge).sum(1) > k)
+        chosen[unsure] = _by_edge(values[torch.from_numpy(unsure)], k)
+    return torch.from_numpy(chosen)
 
 
 def _one_by_one(values: Tensor, k: int) -> Tensor:
     """The largest of each row, then the largest of the others, and so on."""
-    left, rows = values.numpy().copy(), np.arange(len(values))
-    chosen = np.empty((len(values), k), dtype=np.int64)
+    left, starts = np.array(values.numpy(), order="C"), _starts(*values.shape)[:, 0]
+    numbers, chosen = left.reshape(-1), np.empty((k, len(values)), dtype=np.int64)
     for place in range(k):
-        chosen[:, place] = left.argmax(1)
-        if place == k - 1 and bool((left[rows, chosen[:, place]] == -np.inf).any()):
+        largest = left.argmax(1, out=chosen[place]) + starts
+        if place == k - 1 and np.isneginf(numbers[largest]).any():
             return _by_sorting(values, k)  # which cannot be told from what was taken out
-        left[rows, chosen[:, place]] = -np.inf
-    return torch.from_numpy(chosen)
+        numbers[largest] = -np.inf
+    return torch.from_numpy(chosen.T)
 
 
 def _by_edge(values: Tensor, k: int) -> Tensor:
-    return _first(values, _edge(values, k), k)[0]
+    numbers = values.numpy()
+    return torch.from_numpy(_first(numbers, _edge(numbers, k), k)[0])
 
 
 def _by_sorting(values: Tensor, k: int) -> Tensor:
@@ -120,20 +127,25 @@ def _by_top_k(values: Tensor, k: int) -> Tensor:
     return indices
 
 
-def _edge(values: Tensor, k: int) -> Tensor:
+def _edge(values: _Numbers, k: int) -> _Numbers:
     """The k-th largest of each row, (N, 1)."""
     place = values.shape[1] - k
-    return torch.from_numpy(np.partition(values.numpy(), place, axis=1)[:, place, None])
+    return np.partition(values, place, axis=1)[:, place, None]
 
 
-def _first(values: Tensor, edge: Tensor, k: int) -> tuple[Tensor, bool]:
+def _first(values: _Numbers, edge: _Numbers, k: int) -> tuple[_Numbers, bool]:
     """Where the k values from the edge up are, (N, k) rising, by index among those on it; and whether any was left over."""
     reached = values >= edge
-    tied = int(reached.count_nonzero()) > len(values) * k
+    tied = bool(np.count_nonzero(reached) > len(values) * k)
     if tied:
         more = reached.sum(1) - k
         rows = more > 0
         level = values[rows] == edge[rows]
         level &= level.cumsum(1) > (level.sum(1) - more[rows])[:, None]
         reached[rows] &= ~level
-    return reached.nonzero()[:, 1].view(-1, k), tied
+    return np.flatnonzero(reached).reshape(-1, k) - _starts(*values.shape), tied
+
+
+def _starts(rows: int, columns: int) -> _Numbers:
+    """Where each row of a table begins, counted through it, (rows, 1)."""
+    return np.arange(0, rows * columns, columns)[:, None]
