@@ -262,14 +262,18 @@ class JointStatistics(Statistics):
 def _warn_about_flat(logits: Tensor) -> None:
     """Warn where most samples have one logit for all source labels, as those of a model that does not answer."""
     if logits.shape[1] > 1 and len(logits):
-        alike = logits[logits[:, 0] == logits[:, -1]]
-        if 2 * len(alike) > len(logits) and 2 * int((alike == alike[:, :1]).all(1).sum()) > len(logits):
+        maybe = logits[:, 0] == logits[:, -1]
+        if 2 * int(maybe.count_nonzero()) > len(logits) and 2 * int(_flat(logits[maybe]).sum()) > len(logits):
             warnings.warn(
                 f"most samples have the same logit for all {logits.shape[1]} source labels, which says nothing about their "
                 "class: the first label is counted; check the source model",
                 EvidenceWarning,
                 stacklevel=3,
             )
+
+
+def _flat(logits: Tensor) -> Tensor:
+    return (logits == logits[:, :1]).all(1)
 
 
 def top_count(ratio: TopRatio, k_target: int, k_source: int) -> int:

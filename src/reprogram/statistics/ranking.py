@@ -60,7 +60,7 @@ def top_softmax(logits: Tensor, labels: Tensor) -> Tensor:
     [[0.1, 0.7]]
     """
     logits = logits.detach()  # what is counted has no gradient, and `out` below would refuse one
-    if logits.device.type != "cpu":
+    if logits.device.type != "cpu" or logits.numel() <= _HELD:
         return logits.softmax(1, dtype=torch.float64).gather(1, labels)
     found = torch.empty(labels.shape, dtype=torch.float64)
     rows = max(_HELD // logits.shape[1], 1)
