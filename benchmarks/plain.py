@@ -69,7 +69,7 @@ def plain_blm(logits: Tensor, labels: Tensor, classes: int, smoothing: float = 1
 
 def plain_blm_plus(logits: Tensor, labels: Tensor, classes: int, top_k: int, smoothing: float = 1.0) -> Tensor:
     """ω of BLM+ from all logits of an epoch, class by class."""
-    joint = torch.zeros(logits.shape[1], classes)
+    joint = torch.zeros(logits.shape[1], classes, dtype=logits.dtype)
     probabilities = logits.softmax(1)
     for target in range(classes):
         rows = probabilities[labels == target]

@@ -62,6 +62,17 @@ def test_what_is_not_finite_has_a_rank_too(count, strange):
     assert torch.equal(top_labels(values, 4).sort(1).values, expected)
 
 
+@pytest.mark.parametrize("k", [2, 6])
+@pytest.mark.parametrize("beyond", [-1, 0, 1, 130])
+def test_many_rows_are_ranked_in_pieces_as_all_at_once(k, beyond):
+    rows = ranking._NEAR // 1000 + beyond  # as many as are held at once, one less, one more, and a second piece
+    values = (torch.randn(rows, 1000, generator=torch.Generator().manual_seed(k)) * 20).round()
+    expected = values.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    assert torch.equal(top_labels(values, k), expected)
+    values[-1, 1:] = float("-inf")  # in the last piece alone, and the first labels of those that are equal count
+    assert top_labels(values, k)[-1].tolist() == list(range(k))
+
+
 def test_equal_values_in_a_group_that_was_left_out_win_by_their_index():
     """Of 1000 labels and K = 5, label 1 and label 72 + 1 are in groups apart; many such ties at the edge."""
     values = torch.zeros(3, 1000)

@@ -16,7 +16,7 @@ Evidence = JointStatistics | Tensor
 def evidence_matrix(evidence: Evidence) -> Tensor:
     """J, (k_S, k_T) float64, from statistics or a matrix, or an error."""
     matrix = (evidence.matrix if isinstance(evidence, JointStatistics) else torch.as_tensor(evidence)).double()
-    if matrix.ndim != 2 or not bool((matrix.isfinite() & (matrix >= 0)).all() and matrix.sum().isfinite()):
+    if matrix.ndim != 2 or not bool((matrix >= 0).all() and matrix.sum().isfinite()):  # NaN is not ≥ 0
         raise ReprogramError(
             f"J of shape {tuple(matrix.shape)} was given, but a (k_S, k_T) matrix of finite numbers ≥ 0 with a finite sum "
             "is expected"

@@ -220,8 +220,8 @@ class Statistics(nn.Module, ABC):
         else:
             added = torch.bincount(targets, weights, minlength=self.k_target)
             counted = torch.bincount(targets[weights > 0], minlength=self.k_target)
-        self.samples += added
-        self.counted += counted
+        self.samples.add_(added)
+        self.counted.add_(counted)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Only the device may change: half-precision sums would be wrong, and MPS has no float64 at all.
