@@ -61,16 +61,13 @@ def top_softmax(logits: Tensor, labels: Tensor) -> Tensor:
     >>> top_softmax(torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([[2, 0]])).round(decimals=6).tolist()
     [[0.1, 0.7]]
     """
-    logits = logits.detach()  # what is counted has no gradient, and `out` below would refuse one
-    if logits.device.type != "cpu" or logits.numel() <= _HELD:
+    logits, rows = logits.detach(), max(_HELD // logits.shape[1], 1)  # what is counted has no gradient
+    if logits.device.type != "cpu":
         return logits.softmax(1, dtype=torch.float64).gather(1, labels)
-    found = torch.empty(labels.shape, dtype=torch.float64)
-    rows = max(_HELD // logits.shape[1], 1)
-    held = torch.empty(min(rows, len(logits)), logits.shape[1], dtype=torch.float64)
-    for part, chosen, into in zip(logits.split(rows), labels.split(rows), found.split(rows), strict=True):
-        scores = held[: len(part)]
-        torch.gather(torch.softmax(part, 1, dtype=torch.float64, out=scores), 1, chosen, out=into)
-    return found
+    if len(logits) > rows:
+        return torch.cat([top_softmax(*part) for part in zip(logits.split(rows), labels.split(rows), strict=True)])
+    scores = logits.to(torch.float64, copy=True)  # and the softmax in its place: half the memory, and nearer to the core
+    return torch.softmax(scores, 1, out=scores).gather(1, labels)
 
 
 def _by_groups(values: Tensor, k: int, size: int) -> Tensor:
