@@ -9,8 +9,9 @@ from reprogram.files import read_tensors, write_tensors
 from reprogram.programs.base import NoProgram
 from reprogram.programs.padding import Padding
 from reprogram.programs.watermark import Watermark
+from reprogram.training import state
 from reprogram.training.result import Diverged
-from reprogram.training.state import FitState, pixel_sizes
+from reprogram.training.state import pixel_sizes
 from sides import build, small_data, small_frozen, without_times
 
 FIT = {"epochs": 2, "batch_size": 30}
@@ -191,32 +192,42 @@ def test_forged_numbers_of_averaging_and_of_the_temperature_are_refused(tmp_path
 
 
 @pytest.mark.parametrize("mapping", ["blm", "blm+", "gaussian"])
-def test_batches_that_are_counted_together_give_what_single_ones_give(mapping, monkeypatch):
-    """As on a GPU, which would wait for each look at its numbers: 12 batches of a pass are looked at once."""
-    found, looks = [], []
+@pytest.mark.parametrize(
+    ("limit", "most", "looks"),
+    [
+        ("_TOGETHER", 1024, 1),
+        ("_TOGETHER", 10, 6),
+        ("_TOGETHER", 11, 4),
+        ("_MOST_LOGITS", 20 * 12, 3),
+        ("_MOST_LOGITS", 1, 12),
+    ],
+)
+def test_batches_that_are_counted_together_give_what_single_ones_give(mapping, limit, most, looks, monkeypatch):
+    """Twelve batches of five images each, in so many looks at their numbers."""
+    seen = []
     kind = type(build(mapping).mapping.new_statistics())
     update = kind.update
 
     def looking(self, logits, *rest, **more):
-        looks.append(len(logits))
+        seen.append(len(logits))
         return update(self, logits, *rest, **more)
 
+    def fitted():
+        return fit(build(mapping, folds=0), small_data(), epochs=2, batch_size=5)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "_TOGETHER", 1)
+        single = fitted()
+    monkeypatch.setattr(state, limit, most)
     monkeypatch.setattr(kind, "update", looking)
-    for together in (1, 16):
-        looks.clear()
-        monkeypatch.setattr(FitState, "together", together)
-        result = fit(build(mapping, folds=0), small_data(), epochs=2, batch_size=5)
-        found.append((len(looks), sum(looks), result))
-    (often, all_single, single), (seldom, all_together, together) = found
-    assert all_single == all_together
-    assert (often, seldom) == (36, 3)  # the first pass and two epochs
+    together = fitted()
+    assert (len(seen), sum(seen)) == (3 * looks, 3 * 60)  # the first pass and two epochs
     assert [record["accuracy"] for record in single.records] == [record["accuracy"] for record in together.records]
     for key, value in single.model.state_dict().items():
         assert torch.allclose(value, together.model.state_dict()[key], rtol=1e-4, atol=1e-6), key
 
 
-def test_numbers_that_are_not_finite_are_found_in_batches_that_wait(monkeypatch):
-    monkeypatch.setattr(FitState, "together", 16)
+def test_numbers_that_are_not_finite_are_found_in_batches_that_wait():
     frozen = small_frozen()
     with torch.no_grad():
         next(frozen.module.parameters()).fill_(torch.nan)

@@ -24,12 +24,12 @@ from reprogram.training.budget import Budget, planned
 from reprogram.training.kept import KeptLogits, keep_logits
 from reprogram.training.result import Diverged, FitResult
 from reprogram.training.settings import TrainingSettings
-from reprogram.training.state import COUNTED_TOGETHER, FitState, pixel_sizes
+from reprogram.training.state import FitState, pixel_sizes
 from reprogram.training.stopping import Enough, enough_after
 from reprogram.training.views import check_views, count_images, view_settings
 
 OnEpoch = Callable[[list[dict[str, Any]], int], object]
-_LOOK = COUNTED_TOGETHER  # steps between two looks at the loss: to read a number makes a GPU wait
+_LOOK = 16  # steps between two looks at the loss: to read a number makes a GPU wait
 _FIRST_SCALE = 2.0**16  # what a GradScaler begins with; it halves it where the gradients of a step overflow fp16
 _LEAST_SCALE = 2.0**-10  # below, no scale will help
 _FEW_LABELS = 8192  # of which logits are kept; those of more are computed again

@@ -34,8 +34,16 @@ from reprogram.training.schedules import learning_rate_factor
 from reprogram.training.seen import Seen
 from reprogram.training.settings import TrainingSettings
 
-#: Batches whose outputs wait on a GPU until they are counted: to check and to rank them makes it wait.
-COUNTED_TOGETHER = 16
+#: Images whose outputs wait until they are counted, and logits of these at the most.
+_TOGETHER, _MOST_LOGITS = 1024, 2**23
+
+
+def counted_together(k_source: int) -> int:
+    """So many images' outputs, or one batch's, are checked, ranked and counted at once.
+
+    Each look at numbers makes a GPU wait, and a CPU's threads for each other; a Gaussian's sums are k_S × k_S to go through.
+    """
+    return min(_TOGETHER, _MOST_LOGITS // k_source)
 
 
 def pixel_sizes(program: Program, augment: Augment) -> dict[str, int]:
@@ -130,15 +138,10 @@ class FitState:
         return None if self.folds is None else self.folds[indices]
 
     def count(self, gathered: list[Statistics], logits: Tensor, labels: Tensor, indices: Tensor) -> None:
-        """Add a batch to the statistics of its folds; some batches at a time where a look at the numbers makes it wait."""
+        """Add a batch to the statistics of its folds, together with those before and after it."""
         self._uncounted.append((logits, labels, indices))
-        if len(self._uncounted) >= self.together:
+        if sum(len(rows) for _, rows, _ in self._uncounted) >= counted_together(logits.shape[1]):
             self.count_all(gathered)
-
-    @property
-    def together(self) -> int:
-        """How many batches are counted at once."""
-        return 1 if self.model.device.type == "cpu" else COUNTED_TOGETHER
 
     def count_all(self, gathered: list[Statistics]) -> None:
         """Add the batches that wait to be counted."""
