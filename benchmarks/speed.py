@@ -355,9 +355,9 @@ def table(content: dict[str, Any]) -> str:
         lines += ["", "bf16 was not measured, as this processor does not have it in hardware."]
     lines += [
         "",
-        "What an epoch's statistics take, and the mapping from them. Plain BLM+ adds up in fp32, all images at once; ours in "
-        "float64, in batches of 256. The last ratio is against the plain version in float64, which is as exact. Each is timed "
-        "after a call of its own.",
+        "What an epoch's statistics take, and the mapping from them. Plain BLM+ adds up in fp32, all images at once; "
+        "ours in float64, in batches of 256. The last ratio is against the plain version in float64, which is as exact. "
+        "Each is timed after a call of its own.",
         "",
         "| n | k_S | k_T | plain BLM ms | ours | ratio | plain BLM+ ms | ours | ratio | plain in float64 | ratio |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
