@@ -1,8 +1,9 @@
-"""Training steps of the library against `plain.py`, alternately in one process, best of N; statistics, memory and sweeps.
+"""Training steps of the library against `plain.py`, alternately in one process, best of N; statistics and memory.
 
-    python benchmarks/speed.py [--rounds 3] [--cases padding-32 ...] [--no-sweeps]
+    python benchmarks/speed.py [--rounds 3] [--cases padding-32 ...]
 
-Writes benchmarks/results.json, docs/results/speed.md and docs/results/speed.png. Ratios are plain time over ours.
+Writes benchmarks/results.json and docs/results/speed.md. Ratios are plain time over ours. What an epoch costs by canvas and
+image, `scaling.py` measures.
 """
 
 import argparse
@@ -264,61 +265,6 @@ def measure_statistics_memory() -> dict[str, float]:
     return {"ours": peak_memory(streamed), "plain": peak_memory(all_kept)}
 
 
-def measure_sweeps(rounds: int) -> list[dict[str, Any]]:
-    """Images/s of ResNet-18 against the side of the canvas (image 32) and of the image (canvas 224)."""
-    frozen = load_frozen("torchvision:resnet18", pretrained=False)
-    rows = []
-    pairs = [(canvas, 32) for canvas in (64, 96, 128, 160, 224, 288)] + [
-        (224, image) for image in (8, 64, 96, 128, 160, 192)
-    ]
-    for canvas, image in pairs:
-        plain, ours = Plain(frozen.module, frozen.mean, frozen.std, canvas, image, CLASSES), Ours(frozen, canvas, image)
-        images, labels = torch.rand(16, 3, image, image), torch.arange(16) % CLASSES
-        acts = {
-            "plain": lambda p=plain, a=images, b=labels: p.step(a, b),
-            "ours": lambda o=ours, a=images, b=labels: o.step(a, b),
-        }
-        best = alternately(acts, rounds)
-        rows.append(
-            {
-                "canvas": canvas,
-                "image": image,
-                "seconds": best,
-                "ratio": best["plain"] / best["ours"],
-                "chosen": ours.described,
-            }
-        )
-        print(canvas, image, round(rows[-1]["ratio"], 2), flush=True)
-    return rows
-
-
-def draw(content: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-    for axis, name, chosen in (
-        (axes[0], "canvas", [row for row in content["sweeps"] if row["image"] == 32]),
-        (axes[1], "image", [row for row in content["sweeps"] if row["canvas"] == 224 and row["image"] != 32]),
-    ):
-        for who in ("plain", "ours"):
-            axis.plot([row[name] for row in chosen], [16 / row["seconds"][who] for row in chosen], "o-", label=who)
-        axis.set(xlabel=f"side of the {name}, px", ylabel="images/s of a training step", yscale="log")
-        axis.legend()
-    rows = content["statistics"]
-    labels = [f"n {row['n']}\nk_S {row['k_source']}\nk_T {row['k_target']}" for row in rows]
-    for offset, who in enumerate(("plain blm", "blm", "plain blm+", "blm+")):
-        axes[2].bar(
-            [place + 0.2 * offset for place in range(len(rows))], [row["seconds"][who] for row in rows], 0.2, label=who
-        )
-    axes[2].set(xticks=[place + 0.3 for place in range(len(rows))], ylabel="mapping of an epoch, s", yscale="log")
-    axes[2].set_xticklabels(labels, fontsize=7)
-    axes[2].legend(fontsize=7)
-    figure.savefig(path, dpi=110)
-
-
 def table(content: dict[str, Any]) -> str:
     machine = content["machine"]
     lines = [
@@ -381,12 +327,10 @@ def table(content: dict[str, Any]) -> str:
 
 
 def write(content: dict[str, Any]) -> None:
-    """The numbers, the page and the picture."""
+    """The numbers and the page."""
     (HERE / "results.json").write_text(json.dumps(content, indent=1) + "\n")
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(table(content) + ("\n![Training speed and mapping time](speed.png)\n" if content["sweeps"] else ""))
-    if content["sweeps"]:
-        draw(content, PAGE.with_suffix(".png"))
+    PAGE.write_text(table(content))
     print(table(content))
 
 
@@ -395,7 +339,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cases", nargs="*", default=[case.name for case in CASES])
-    parser.add_argument("--no-sweeps", action="store_true")
     parser.add_argument("--statistics", action="store_true", help="measure these alone again, and keep all other numbers")
     given = parser.parse_args()
     warnings.simplefilter("ignore", EvidenceWarning)
@@ -420,7 +363,6 @@ def main() -> None:
     content["cases"] = [measure_case(case, given.rounds, peak) for case in CASES if case.name in given.cases]
     content["statistics"] = measure_statistics(given.rounds)
     content["statistics_memory_mb"] = measure_statistics_memory()
-    content["sweeps"] = [] if given.no_sweeps else measure_sweeps(2)
     write(content)
 
 

@@ -109,9 +109,11 @@ def test_a_named_program_begins_with_the_images_as_they_are(folder, passed, said
     ("said", "chosen"),
     [
         ({"program": "padding", "augment": "none"}, 1),
+        ({"program": "padding", "augment": "crop"}, 1),
         ({"program": "watermark", "augment": "none"}, 0),
+        ({"program": "watermark", "augment": "crop"}, 1),
     ],
-    ids=["padding", "watermark"],
+    ids=["padding", "padding crop", "watermark", "watermark crop"],
 )
 def test_the_pass_that_chooses_a_mapping_also_estimates_it(folder, passed, monkeypatch, said, chosen):
     among_all = selection.select

@@ -65,8 +65,6 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
 
 def clock(device: torch.device) -> float:
     """Seconds since some moment, when the device has done all that it was told."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
     return time.perf_counter()

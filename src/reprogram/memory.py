@@ -11,11 +11,15 @@ import os
 import sys
 from collections.abc import Mapping
 
-#: Names in the environment by which a user has said how memory is to be managed.
-DECIDED_BY = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+#: How names in the environment begin by which a user has said how memory is to be managed.
+_DECIDED_BY = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_")
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of <malloc.h>
 _NEVER, _NONE = -1, 0
 _DONE = 1
+
+
+def _decided(environment: Mapping[str, str]) -> bool:
+    return any(value and name.startswith(_DECIDED_BY) for name, value in environment.items())
 
 
 def keep_freed_memory(environment: Mapping[str, str] | None = None) -> bool:
@@ -28,7 +32,7 @@ def keep_freed_memory(environment: Mapping[str, str] | None = None) -> bool:
         Whether it keeps memory from now on.
     """
     environment = os.environ if environment is None else environment
-    if not sys.platform.startswith("linux") or any(name in environment for name in DECIDED_BY):
+    if not sys.platform.startswith("linux") or _decided(environment):
         return False
     with contextlib.suppress(OSError, AttributeError):  # another C library
         library = ctypes.CDLL(None)

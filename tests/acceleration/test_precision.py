@@ -71,8 +71,16 @@ def test_strided_depthwise_layers_need_a_graph(hardware):
 
 
 def test_what_only_answers_is_asked_as_ever(hardware):
-    source = BlackBox(lambda pixels: [[0.2, 0.8]] * len(pixels), labels=["a", "b"], input_size=16)
-    assert choose_precision(source, 16).precision == "fp32"
+    asked = []
+
+    def answer(pixels):
+        asked.append(len(pixels))
+        return [[0.2, 0.8]] * len(pixels)
+
+    source = BlackBox(answer, labels=["a", "b"], input_size=16)
+    asked.clear()
+    assert choose_precision(source, 16) == Chosen("fp32", "the model only answers")
+    assert not asked  # each answer may cost money
 
 
 def test_a_canvas_that_is_refused_is_somebody_elses_error(hardware):

@@ -14,6 +14,10 @@ fast = settings(deadline=None, derandomize=True, max_examples=150)
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
+class OfAnotherDevice(torch.Tensor):
+    """Is ranked as tensors that numpy does not see."""
+
+
 @st.composite
 def tables(draw):
     """Rows of any length, some without equal values, some with few or with many of them; as they lie in memory or not."""
@@ -60,6 +64,24 @@ def test_what_is_not_finite_has_a_rank_too(count, strange):
     values[5] = strange
     expected = values.sort(dim=1, descending=True, stable=True).indices[:, :4].sort(1).values
     assert torch.equal(top_labels(values, 4).sort(1).values, expected)
+    elsewhere = values.as_subclass(OfAnotherDevice)
+    assert torch.equal(top_labels(elsewhere, 4).sort(1).values.as_subclass(torch.Tensor), expected)
+
+
+def test_a_tie_beside_not_a_number_is_no_less_a_tie():
+    """One row has fewer values from the edge up than it should, if NaN is not counted, and another has more."""
+    values = torch.tensor([[torch.nan, 1.0, 0.0, 0.0], [2.0, 1.0, 1.0, 1.0], [torch.nan, torch.nan, torch.nan, 1.0]])
+    expected = [[0, 1], [0, 1], [0, 1]]
+    assert top_labels(values.as_subclass(OfAnotherDevice), 2).sort(1).values.tolist() == expected
+    assert top_labels(values, 2).sort(1).values.tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+@pytest.mark.parametrize("k", [1, 2, 6, 7, 50])
+def test_whole_numbers_are_ranked_too(dtype, k):
+    values = torch.randint(0, 9, (5, 50), generator=torch.Generator().manual_seed(k)).to(dtype)
+    assert top_labels(values, k).sort(1).values.tolist() == [sorted(row) for row in sorted_labels(values, k)]
+    JointStatistics.probabilities(50, 4, k).update(values, torch.arange(5) % 4)
 
 
 @pytest.mark.parametrize("k", [2, 6])

@@ -11,10 +11,13 @@ from reprogram.errors import ReprogramError
 from reprogram.files import read_tensors, write_tensors
 from reprogram.programs import NoProgram, Watermark
 from reprogram.progress import Progress
+from reprogram.reprogrammed import Reprogrammed
+from reprogram.sources.memory import PassMemory
 from reprogram.training import budget, loop
 from reprogram.training.budget import Budget
+from reprogram.training.result import Diverged
 from reprogram.training.state import FitState
-from sides import build, small_data
+from sides import build, small_data, small_frozen
 
 
 class Told(Progress):
@@ -182,6 +185,61 @@ def test_what_was_spent_counts_once_when_it_goes_on(clocked, tmp_path, monkeypat
     monkeypatch.setattr(loop, "planned", lambda *given: 5)
     assert len(goes_on(30.0).records) == 3
     assert len(goes_on(0.0).records) == 3  # it was over
+
+
+def test_what_is_remembered_is_not_taken_for_the_time_of_a_pass(tmp_path, monkeypatch):
+    """A grid's runs share what the model says under an untrained program; a training's later passes are no such."""
+    model = build("blm", program=Watermark(24), refresh="fresh")
+    model.frozen.memory = memory = PassMemory(tmp_path / "memory", model.frozen.fingerprint)
+    passes, once = [], Reprogrammed._passed
+
+    def passed(self, images):
+        passes.append(len(images))
+        return once(self, images)
+
+    class PlannedError(Exception):
+        pass
+
+    def planned(state, data, *others):
+        budget._epoch_seconds(state, data)
+        raise PlannedError
+
+    monkeypatch.setattr(Reprogrammed, "_passed", passed)
+    monkeypatch.setattr(loop, "planned", planned)
+    with pytest.raises(PlannedError):
+        fit(model, small_data(), batch_size=20, minutes=1)
+    assert len(passes) == 4 * (1 + 3)  # of a step, and of each split
+    assert model.frozen.memory is memory
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_numbers_that_are_not_finite_leave_the_model_as_it_was_given_by_the_clock_too():
+    frozen = small_frozen()
+    with torch.no_grad():
+        next(frozen.module.parameters()).fill_(torch.nan)
+    model = build("blm", frozen, program=Watermark(24))
+    with pytest.raises(Diverged, match=r"NaN or infinity in epoch 1 .*the model is left as it was given"):
+        fit(model, small_data(), epochs=2, batch_size=20, minutes=60)
+    assert not model.program.theta.any()
+
+
+def test_it_ends_where_the_next_epoch_that_is_measured_would_be_too_late(clocked, monkeypatch):
+    clocked(10.0)
+    ends = []
+    monkeypatch.setattr(Budget, "used_up", lambda self, records: ends.append(self.every))
+    trained(1.0, evaluate_every=2)
+    assert set(ends) == {2}
+
+
+def test_a_pass_that_processes_share_is_timed_as_their_share(monkeypatch):
+    state = SimpleNamespace(
+        model=build("blm"), settings=SimpleNamespace(batch_size=20, precision="fp32"), ranks=SimpleNamespace(size=1)
+    )
+    monkeypatch.setattr(budget, "_seconds", lambda act, device: 1.0)
+    train = small_data().train  # 60 images
+    assert budget._pass_seconds(state, train, 12) == 3.0
+    state.ranks.size = 2
+    assert budget._pass_seconds(state, train, 12) == 1.5
 
 
 def test_more_epochs_than_were_allowed_cannot_have_been_planned(clocked, tmp_path):

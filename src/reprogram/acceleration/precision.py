@@ -50,6 +50,8 @@ def choose_precision(frozen: Frozen, canvas: int, precision: Precision = "auto",
     """
     if precision != "auto":
         return Chosen(precision)
+    if not frozen.differentiable:  # it computes where and as it likes, and each look at it may cost money
+        return Chosen("fp32", "the model only answers")
     device = frozen.mean.device
     if not in_hardware(device, "bf16"):
         return Chosen("fp32", f"this {device.type} has no bf16 in hardware")

@@ -151,7 +151,6 @@ def _prepare(reference: Reference, config: FitConfig, data: DataSet | None, prog
     model.to(choose_device(config.device))
     model.check_canvas()
     config = with_chosen_precision(config, model, progress)
-    model.precision = config.precision
     sizes = pixel_sizes(model.program, config.augment)
     data, skipped = decoding_of(config).decode(data, sizes, model.program.interpolation, progress)
     return Prepared(config, data, model, tuple(skipped), started=started)

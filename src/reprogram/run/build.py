@@ -109,9 +109,10 @@ def with_chosen_mapping(prepared: Prepared, progress: Progress) -> Prepared:
         return prepared
     model, train = prepared.model, prepared.data.train
     how: dict[str, Any] = {"batch_size": config.batch_size, "precision": config.precision}
+    how["pixels"] = pixel_sizes(model.program, config.augment)["train"]  # as where the first mapping is estimated
     known = prepared.known
     model.accelerate(len(train))
-    if known is None or not known.serves(conditions(model, train, pixels=model.program.image_size, **how)):
+    if known is None or not known.serves(conditions(model, train, **how)):
         if known is not None:
             known.drop()
         known = keep_logits(model, train, **how, progress=progress, what="choosing the mapping", ranks=prepared.ranks)
@@ -222,16 +223,17 @@ def build(config: FitConfig, frozen: Frozen, data: DataSet) -> Reprogrammed:
     check_views(model, config.training().views)
     model.to(choose_device(config.device))
     model.check_canvas()
-    model.precision = model.choose_precision(config.precision).precision
+    if config.precision != AUTO:
+        model.precision = config.precision
     return model
 
 
 def with_chosen_precision(config: FitConfig, model: Reprogrammed, progress: Progress | None) -> FitConfig:
     """For precision `auto`, choose it now, and tell why; the configuration then names it, so that nothing changes it."""
-    if config.precision != AUTO:
-        return config
     chosen = model.choose_precision(config.precision)
     model.precision = chosen.precision
+    if config.precision != AUTO:
+        return config
     (progress or Progress()).say(f"precision auto: {chosen}")
     return config.model_copy(update={"precision": chosen.precision})
 

@@ -369,7 +369,7 @@ def continued_run(
     longer: dict[str, Any] = {}
     wanted = config.given.get("epochs", 0)
     by_clock = stored.get("minutes") is not None  # its time may have been up before its last epoch
-    again = by_clock and wanted == given.get("epochs")  # the same command
+    again = by_clock and "minutes" in config.given and wanted == given.get("epochs")  # the same command
     if not again and (wanted > stored["epochs"] or (by_clock and wanted == stored["epochs"])):
         longer = {"epochs": config.epochs, "minutes": None}  # what is said now, and no longer by the clock
     config = FitConfig.read(stored | longer)

@@ -174,9 +174,10 @@ def _tried(prepared: Prepared, first: FirstAnswer, book: Book, progress: Progres
     assert data.val is not None
     others = (len(data.val) + len(data.test)) / first.images_per_second
     each = _TRAINING_COST * len(data.train) / first.images_per_second + others
+    in_any_case = f"{config.epochs} in any case" + ("" if config.minutes is None else f", or {config.minutes:g} minutes")
     progress.say(
         f"a {name} is trained now, to see whether it pays: about {duration(each)} an epoch; {_patience(config)} epochs "
-        f"without a gain on validation end it, {config.epochs} in any case; what was found so far can be used already"
+        f"without a gain on validation end it, {in_any_case}; what was found so far can be used already"
     )
     try:
         result = _trained(prepared, book, progress, first, trial=True)

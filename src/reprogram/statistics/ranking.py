@@ -43,8 +43,8 @@ def top_labels(values: Tensor, k: int) -> Tensor:
     values = values.detach()
     if values.device.type != "cpu" or type(values) is not Tensor:
         return values.argmax(1, keepdim=True) if k == 1 else _by_top_k(values, k)
-    if values.dtype in (torch.bfloat16, torch.float16):  # numpy has the one not at all, and is slow with the other
-        values = values.float()
+    if values.dtype not in (torch.float32, torch.float64):  # numpy has no bf16, is slow with fp16; integers have no −∞
+        values = values.float() if values.is_floating_point() else values.double()
     if k == 1:
         return torch.from_numpy(values.numpy().argmax(1))[:, None]  # quicker than torch's by far, and the first as well
     count = values.shape[1]
@@ -126,7 +126,7 @@ def _by_sorting(values: Tensor, k: int) -> Tensor:
 
 def _by_top_k(values: Tensor, k: int) -> Tensor:
     top, indices = values.topk(k, dim=1)
-    reached = values >= top[:, -1:]
+    reached = ~(values < top[:, -1:])  # NaN too
     if int(reached.count_nonzero()) > top.numel():
         tied = reached.sum(1) > k
         indices[tied] = _by_sorting(values[tied], k)

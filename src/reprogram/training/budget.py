@@ -4,6 +4,7 @@ The number of epochs is decided once, before the first one, by a few steps that 
 what it would be with that number of epochs. Only where the machine turns out slower than it was does it end before.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from reprogram.data.dataset import DataSet, Split
 from reprogram.devices import clock
-from reprogram.errors import ignore_evidence_warnings
+from reprogram.errors import NonFiniteError, ignore_evidence_warnings
 from reprogram.images.views import centre_view
 from reprogram.progress import Progress
 from reprogram.randomness import generator
@@ -30,10 +31,12 @@ class Budget:
     Attributes:
         seconds: that may be spent in all.
         spent: those that were spent before the training.
+        every: epochs from one measured epoch to the next, which is where a training can end.
     """
 
     seconds: float
     spent: float = 0.0
+    every: int = 1
 
     def epochs(self, each: float, first: float, most: int) -> int:
         """How many epochs fit, at least 1 and at most `most`.
@@ -50,16 +53,20 @@ class Budget:
         return max(1, min(most, int(left / max(each, 1e-9))))
 
     def used_up(self, records: list[dict[str, Any]]) -> bool:
-        """Whether another epoch as long as the longest of the last ones would not fit; only after one that was measured.
+        """Whether those up to the next measured epoch would not fit; only after one that was measured.
+
+        Each is taken to be as long as the longest of the last ones.
 
         >>> record = {"seconds": 5.0, "accuracy": {"test": 0.5}}
         >>> [Budget(20).used_up([record] * epochs) for epochs in (0, 3, 4)]
         [False, False, True]
+        >>> [Budget(20, every=2).used_up([record] * epochs) for epochs in (2, 4)]
+        [False, True]
         """
         if not records or records[-1]["accuracy"]["test"] is None:
             return False
         seconds: list[float] = [record["seconds"] for record in records]
-        return self.spent + sum(seconds) + max(seconds[-3:]) > self.seconds
+        return self.spent + sum(seconds) + self.every * max(seconds[-3:]) > self.seconds
 
 
 def planned(state: FitState, data: DataSet, seconds: float, spent: Callable[[], float], progress: Progress) -> int:
@@ -91,6 +98,18 @@ def _told(seconds: float) -> str:
 
 def _epoch_seconds(state: FitState, data: DataSet) -> tuple[float, float]:
     """What an epoch takes, and what the first one takes in addition."""
+    frozen = state.model.frozen
+    memory, frozen.memory = (
+        frozen.memory,
+        None,
+    )  # what is remembered comes quicker than a pass, and what is timed is no answer
+    try:
+        return _timed(state, data)
+    finally:
+        frozen.memory = memory
+
+
+def _timed(state: FitState, data: DataSet) -> tuple[float, float]:
     model, mapping, settings, train = state.model, state.model.mapping, state.settings, data.train
     size = min(settings.batch_size, len(train))
     batches = torch.arange(len(train) // size * size).split(size)  # whole ones: a last, smaller one would look quick
@@ -103,8 +122,9 @@ def _epoch_seconds(state: FitState, data: DataSet) -> tuple[float, float]:
             logits = state.source_logits(images)
             F.cross_entropy(mapping(logits), labels).backward()
             if reuses:
-                state.count(counted, logits.detach(), labels, indices)
-                state.count_all(counted)
+                with contextlib.suppress(NonFiniteError):  # the first epoch will tell, and leave the model as it was given
+                    state.count(counted, logits.detach(), labels, indices)
+                    state.count_all(counted)
         for parameter in model.parameters():
             parameter.grad = None
 
@@ -131,7 +151,8 @@ def _pass_seconds(state: FitState, split: Split, size: int) -> float:
         with torch.inference_mode():
             model.mapping(model.source_logits(batch, settings.precision))
 
-    return _seconds(look, model.device) * len(split) / len(batch) if len(batch) else 0.0
+    shared = len(split) / state.ranks.size  # a pass is shared out among the processes
+    return _seconds(look, model.device) * shared / len(batch) if len(batch) else 0.0
 
 
 def _estimate_seconds(state: FitState) -> float:

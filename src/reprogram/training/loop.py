@@ -137,7 +137,8 @@ def _within_budget(state: FitState, data: DataSet, began: float, enough: Enough 
         )
         if not worth_preparing(_passes(state, data), state.model.program):  # as in a fit of that many epochs
             state.model.accelerated = None
-    budget = Budget(seconds, state.spent)
+            progress.say("network: as it is after all, as so few images do not repay preparing it")
+    budget = Budget(seconds, state.spent, state.settings.evaluate_every)
 
     def over(records: list[dict[str, Any]]) -> bool:
         if enough is not None and enough(records):
