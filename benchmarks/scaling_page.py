@@ -159,9 +159,9 @@ def page(content: Row, costs: Costs) -> str:
         "",
         "None of the constants has seen these. `gaussian` scores training samples by mappings that do not know them, and so "
         "is estimated once more for each of its folds; a first version of the model had forgotten that: 36 % off there. "
-        "Where classes have one or two images, the covariance without a fold is singular, and an estimate takes 0.17 s by "
-        "eigenvectors instead of 0.03: so it is in some folds of the third row; with 50 classes instead of 10, it was in "
-        "all, and the epoch took 3.1 s, a third more than predicted.",
+        "Where classes have one or two images, the covariance without a fold is singular, and an estimate by eigenvectors "
+        "takes five times as long: so it is in some folds of the third row, and in all with 50 classes instead of 10, where "
+        "the epoch took a third more than predicted (by hand, on Zen 4).",
         "",
         "| model | canvas, image | batch | n | k_T | mapping | measured s | predicted s | off |",
         "|---|---|---|---|---|---|---|---|---|",

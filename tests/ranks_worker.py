@@ -18,8 +18,9 @@ from reprogram.errors import NonFiniteError, ReprogramError
 from reprogram.mappings.settings import PriorMatrix
 from reprogram.programs.base import NoProgram
 from reprogram.ranks import LostRank, joined
-from reprogram.training.choice import select_mapping
+from reprogram.training.choice import select_from
 from reprogram.training.evaluation import evaluate
+from reprogram.training.kept import keep_logits
 from reprogram.training.result import Diverged
 from sides import build, small_data, small_frozen, without_times
 
@@ -91,7 +92,9 @@ def untrained(ranks):
 
 
 def chosen(ranks):
-    found = select_mapping(build("blm", small_frozen()).double(), data_of().train, batch_size=20, ranks=ranks)
+    model, train = build("blm", small_frozen()).double(), data_of().train
+    kept = keep_logits(model, train, batch_size=20, ranks=ranks)
+    found = select_from(kept.blocks, model, len(train), ranks=ranks)
     return {"choice": found.choice.to_json(), "table": [row.to_json() for row in found.table]}
 
 

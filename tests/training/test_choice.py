@@ -7,7 +7,8 @@ from reprogram import Frozen, Reprogrammed, make_mapping
 from reprogram.data import ArraySplit
 from reprogram.mappings.selection import select
 from reprogram.programs import NoProgram
-from reprogram.training.choice import select_mapping
+from reprogram.training.choice import select_from
+from reprogram.training.kept import keep_logits
 
 CLASSES = ("red", "green", "blue")
 
@@ -19,9 +20,8 @@ def test_the_choice_is_that_of_the_logits_of_the_training_images():
         images, labels = 0.4 * torch.rand(45, 3, 8, 8), torch.arange(45) % 3
     images[torch.arange(45), labels] += 0.1
     model = Reprogrammed(NoProgram(8), frozen, make_mapping("blm", frozen.labels, CLASSES))
-    found = select_mapping(
-        model, ArraySplit(images, labels), methods=["gaussian", "blm"], grid={"smoothing": [1]}, batch_size=7
-    )
+    kept = keep_logits(model, ArraySplit(images, labels), batch_size=7)
+    found = select_from(kept.blocks, model, 45, methods=["gaussian", "blm"], grid={"smoothing": [1]})
     with torch.no_grad():
         logits = model.source_logits(images)
     expected = select((logits, labels), 3, methods=["gaussian", "blm"], grid={"smoothing": [1]})

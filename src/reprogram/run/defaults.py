@@ -10,7 +10,7 @@ from reprogram.programs.settings import Surroundings
 from reprogram.run.config import PUBLISHED, FitConfig, tried_program
 from reprogram.sources.registry import SOURCES, find_source
 
-#: Epochs that a training by the clock has at most, where nothing is said: those of the paper.
+#: Epochs of the paper, and the most that a training by the clock has where nothing is said.
 LONGEST = 200
 
 
@@ -52,7 +52,7 @@ def resolve(config: FitConfig, facts: Facts) -> FitConfig:
     values: dict[str, Any] = {"canvas": facts.input_size}
     if as_published:
         values |= {"program": facts.default_program, "mapping": PUBLISHED}
-        values |= {"epochs": 200, "lr": 0.01, "val_fraction": 0.0, "batch_size": facts.published_batch or 256}
+        values |= {"epochs": LONGEST, "lr": 0.01, "val_fraction": 0.0, "batch_size": facts.published_batch or 256}
         values |= {"schedule": "multistep", "loss_temperature": "none", "calibration": "none"}
         values |= facts.paper_training
     if config.minutes is not None:

@@ -4,44 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from reprogram.data.dataset import Split
-from reprogram.devices import Precision
 from reprogram.mappings.registry import MAPPINGS
 from reprogram.mappings.selection import Blocks, Selection, select
-from reprogram.progress import Progress
 from reprogram.ranks import ALONE, Ranks
 from reprogram.reprogrammed import Reprogrammed
-from reprogram.training.kept import keep_logits
 
 _LARGEST_GRID = 10**10  # images × source labels × classes: all 79 candidates take about two minutes of a core
-
-
-def select_mapping(
-    model: Reprogrammed,
-    train: Split,
-    *,
-    methods: Sequence[str] | None = None,
-    grid: Mapping[str, Sequence[Any]] | None = None,
-    batch_size: int = 64,
-    precision: Precision | None = None,
-    progress: Progress | None = None,
-    ranks: Ranks = ALONE,
-) -> Selection:
-    """Choose a mapping for a model by the logits of its training images under the program as it is now.
-
-    Args:
-        model: its program and frozen model make the logits.
-        train: the images.
-        methods: which mappings to try; see `select`, also for `grid`.
-        grid: the values to try.
-        batch_size: images that go through the model at once.
-        precision: of the frozen model; by default that of the model, where it is in hardware.
-        progress: who is told how far it is.
-        ranks: the processes that share the images out, and choose alike.
-    """
-    how: dict[str, Any] = {"batch_size": batch_size, "precision": precision, "progress": progress, "ranks": ranks}
-    kept = keep_logits(model, train, **how, what="choosing the mapping")
-    return select_from(kept.blocks, model, len(train), methods=methods, grid=grid, ranks=ranks)
 
 
 def select_from(
@@ -53,10 +21,18 @@ def select_from(
     grid: Mapping[str, Sequence[Any]] | None = None,
     ranks: Ranks = ALONE,
 ) -> Selection:
-    """The same by logits that are there already, of `n` images.
+    """Choose a mapping for a model by logits of `n` training images under the program as it is now.
 
     Where all values of a grid would take too long, only the defaults of blm and blm+ are tried, unless values are given;
     the notes say so. Of several processes, all compare, and the first one's choice is that of all.
+
+    Args:
+        blocks: the logits with their labels, as `KeptLogits.blocks` gives them.
+        model: whose logits these are.
+        n: how many images.
+        methods: which mappings to try; see `select`, also for `grid`.
+        grid: the values to try.
+        ranks: the processes that choose alike.
     """
     span, frozen, notes = model.frozen.span, model.frozen, []
     if grid is None and n * frozen.k_source * len(model.classes) > _LARGEST_GRID:
