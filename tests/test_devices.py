@@ -10,6 +10,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize(("amx", "avx512", "expected"), [(False, False, False), (True, False, True), (False, True, True)])
 def test_bf16_only_where_the_processor_has_it(monkeypatch, amx, avx512, expected):
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512, raising=False)
     assert in_hardware(CPU, "bf16") is expected
@@ -17,6 +18,16 @@ def test_bf16_only_where_the_processor_has_it(monkeypatch, amx, avx512, expected
     assert (precision_note(CPU, "bf16") is None) is expected
     assert in_hardware(CPU, "fp32")
     assert not in_hardware(torch.device("mps"), "bf16")
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"), [("AVX2", False), ("avx512_core", False), ("AVX512_CORE_BF16", True), ("ALL", True), ("", True)]
+)
+@pytest.mark.parametrize("name", ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"])
+def test_what_the_user_has_forbidden_is_not_there(monkeypatch, name, asked, expected):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True, raising=False)
+    monkeypatch.setenv(name, asked)
+    assert in_hardware(CPU, "bf16") is expected
 
 
 @pytest.mark.parametrize(("capability", "expected"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])

@@ -1,5 +1,6 @@
 """Where and in which precision a model computes."""
 
+import os
 import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
@@ -9,6 +10,7 @@ import torch
 from reprogram.errors import ReprogramError
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+_WITHOUT_BF16 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -38,9 +40,17 @@ def in_hardware(device: torch.device, precision: Precision) -> bool:
     if precision == "bf16" and device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if precision == "bf16":
+        if _narrowed():
+            return False
         checks = (getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"))
         return device.type == "cpu" and any(check() for check in checks if check is not None)
     return precision == "fp32" or device.type in ("cuda", "mps")
+
+
+def _narrowed() -> bool:
+    """Whether the user has told oneDNN, which multiplies on CPUs, to do without what bf16 needs."""
+    asked = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or ""
+    return asked.upper() in _WITHOUT_BF16
 
 
 def at_hand(device: torch.device, precision: Precision) -> Precision:

@@ -140,7 +140,11 @@ class Reprogrammed(nn.Module):
         if passes is not None and not worth_preparing(passes, self.program):
             if self.accelerated is not None and not self.accelerated.fits(self.frozen, self.program, thoroughly=True):
                 self.accelerated = None  # prepared for other weights
-            return "the module as it is (few images)" if self.accelerated is None else self.accelerated.describe()
+            return (
+                "the module as it is (too few images to repay preparing it)"
+                if self.accelerated is None
+                else self.accelerated.describe()
+            )
         if self.accelerated is None or not self.accelerated.fits(self.frozen, self.program, thoroughly=True):
             self.accelerated = accelerate(self.frozen, self.program)
         return self.accelerated.describe()

@@ -134,7 +134,7 @@ def test_copies_and_artefacts_hold_nothing_prepared(frozen, tmp_path):
 
 def test_few_images_prepare_nothing(frozen):
     model = reprogrammed(frozen, Padding(64, 12))
-    assert model.accelerate(3) == "the module as it is (few images)"
+    assert model.accelerate(3) == "the module as it is (too few images to repay preparing it)"
     assert model.accelerated is None
     evaluate(model, data(2000).test)
     assert model.accelerated is not None

@@ -19,6 +19,7 @@ from conftest import draw_folder
 from reprogram.cli import fit as cli_fit
 from reprogram.run.config import FitConfig
 from reprogram.run.folder import run_fit
+from reprogram.training.checkpoint import read_checkpoint
 from sealed import content, without_times
 
 
@@ -134,6 +135,45 @@ def test_a_killed_fit_resumes_to_the_bit(shapes, tmp_path, mapping):
         assert expected.keys() == found.keys()
         assert all(torch.equal(expected[key], found[key]) for key in expected)
     assert (tmp_path / "cut" / "predictions.csv").read_text() == (tmp_path / "whole" / "predictions.csv").read_text()
+
+
+def as_stored(folder):
+    content = json.loads((folder / "config.json").read_text())
+    return content["epochs"], content["minutes"], content["given"].get("epochs")
+
+
+@pytest.mark.parametrize("said", [[], ["--minutes", 60]], ids=["alone", "with the minutes"])
+def test_going_on_is_no_wish_for_a_training_without_a_clock(shapes, tmp_path, said):
+    """Killed before the first epoch, after one, and finished: the minutes and what was planned by them stay."""
+    folder = tmp_path / "run"
+    how = ("fit", "--data", shapes, "--mapping", "blm", *PADDING, *SMALL, "--out", folder)
+    code, _ = interrupt_in_an_epoch((*how, "--minutes", 60), folder, 0, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    assert as_stored(folder)[1:] == (60, None)
+    again = ("--resume", "--out", folder, *said)
+    code, _ = interrupt_in_an_epoch(("fit", *again), folder, 2, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert as_stored(folder) == (200, 60, None)  # an hour has room for all that are allowed
+    checkpoint = read_checkpoint(folder / "checkpoint" / "state.safetensors")[1]
+    assert checkpoint["planned"] == 200
+    refused = here("fit", *again, "--epochs", 20, check=False)
+    assert refused.returncode == 2
+    assert "--epochs 20 was given, but the run in" in refused.stderr
+
+
+def test_a_run_whose_time_is_up_is_finished_until_epochs_are_said(shapes, tmp_path):
+    folder = tmp_path / "run"
+    how = ("fit", "--data", shapes, "--mapping", "blm", *SMALL, "--program", "auto", "--out", folder)
+    first = here(*how, "--minutes", "0.001").stdout
+    assert "no program is trained: the time is up (minutes = 0.001); with epochs = 20, say, it goes on all the same" in first
+    kept = ("config.json", "result.json", "metrics.jsonl")
+    before = [(folder / name).read_text() for name in kept]
+    for more in ([], ["--minutes", "0.001"], []):
+        assert "the time is up" in here("fit", "--resume", "--out", folder, *more).stdout
+        assert [(folder / name).read_text() for name in kept] == before
+    assert "epoch 1/2" in here("fit", "--resume", "--out", folder, "--epochs", 2).stdout
+    assert as_stored(folder) == (2, None, 2)
 
 
 def test_a_cache_that_is_cut_under_a_run_ends_it_with_a_word_and_resume_decodes_again(shapes, tmp_path):

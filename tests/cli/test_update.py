@@ -1,6 +1,7 @@
 """`reprogram update` as a person types it, on runs and on mappings."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -129,7 +130,11 @@ def test_what_a_run_cannot_do_is_said_in_one_sentence(place, tmp_path, capsys, m
         assert len(printed.strip().splitlines()) == 1
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     assert run("update", "blm", "--add", place / "b") == 0
-    assert "counted under the program as it is now" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "counted under the program as it is now" in printed
+    assert "were used in this run" not in printed
+    assert run("update", "blm", "--add", place / "old", "--out", "twice") == 0
+    assert re.search(r"note: (\d+) of these \1 images were used in this run; what its training", capsys.readouterr().out)
 
 
 def test_a_mapping_is_updated_by_shards(tmp_path, monkeypatch, capsys):

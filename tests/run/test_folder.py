@@ -105,7 +105,7 @@ def test_a_run_by_the_clock_tells_how_many_epochs_fitted_and_can_be_repeated_or_
 @pytest.mark.parametrize("said", [{}, {"epochs": 3}], ids=["", "which were said before, too"])
 def test_what_the_clock_has_cut_off_is_trained_when_its_epochs_are_said(shapes, tmp_path, monkeypatch, said):
     monkeypatch.setattr(budget, "_epoch_seconds", lambda state, data: (1000.0, 0.0))
-    monkeypatch.setattr(Budget, "used_up", lambda self, records: len(records) == 2)
+    monkeypatch.setattr(Budget, "used_up", lambda self, records, between=0.0: len(records) == 2)
     folder = tmp_path / "run"
     run_fit(configured(shapes, minutes=60, **said), folder)
     assert [record["epoch"] for record in records(folder)] == [1, 2]

@@ -122,7 +122,7 @@ def test_it_goes_on_as_it_was_planned(clocked, tmp_path):
 def test_a_slower_machine_ends_it_before_the_last_epoch(clocked, monkeypatch):
     clocked(0.001)
     told = Told()
-    monkeypatch.setattr(Budget, "used_up", lambda self, records: len(records) == 3)
+    monkeypatch.setattr(Budget, "used_up", lambda self, records, between=0.0: len(records) == 3)
     _, result = trained(1.0, told)
     assert len(result.records) == 3
     assert "time is up after 3 of 50 epochs (minutes = 1); epochs = 50 trains them all" in told.lines
@@ -178,7 +178,7 @@ def test_what_was_spent_counts_once_when_it_goes_on(clocked, tmp_path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         goes_on(0.0, stop=2)
     assert len(goes_on(500.0).records) == 5
-    monkeypatch.setattr(Budget, "used_up", lambda self, records: self.spent + 10 * len(records) >= 60)
+    monkeypatch.setattr(Budget, "used_up", lambda self, records, between=0.0: self.spent + 10 * len(records) >= 60)
     where = tmp_path / "slower"
     assert len(goes_on(30.0).records) == 2  # two epochs were planned
     where = tmp_path / "slower still"
@@ -226,7 +226,7 @@ def test_numbers_that_are_not_finite_leave_the_model_as_it_was_given_by_the_cloc
 def test_it_ends_where_the_next_epoch_that_is_measured_would_be_too_late(clocked, monkeypatch):
     clocked(10.0)
     ends = []
-    monkeypatch.setattr(Budget, "used_up", lambda self, records: ends.append(self.every))
+    monkeypatch.setattr(Budget, "used_up", lambda self, records, between=0.0: ends.append(self.every))
     trained(1.0, evaluate_every=2)
     assert set(ends) == {2}
 
@@ -240,6 +240,40 @@ def test_a_pass_that_processes_share_is_timed_as_their_share(monkeypatch):
     assert budget._pass_seconds(state, train, 12) == 3.0
     state.ranks.size = 2
     assert budget._pass_seconds(state, train, 12) == 1.5
+
+
+def test_what_passes_between_epochs_counts(clocked, monkeypatch):
+    """Such as to write a checkpoint: half a minute each, where epochs take next to nothing."""
+    clocked(1.0)
+    now = loop.time.monotonic
+    late = [0.0]
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now() + late[0], perf_counter=time.perf_counter))
+
+    def written(records, epochs):
+        late[0] += 20.0
+
+    model = build("blm", program=Watermark(24))
+    result = fit(model, small_data(), epochs=50, batch_size=20, minutes=1, on_epoch=written)
+    assert len(result.records) in (2, 3)  # a third would fit but for the epochs themselves
+
+
+def test_the_plan_is_told_before_the_first_epoch_and_when_it_goes_on(clocked, tmp_path):
+    clocked(10.0)
+    told = []
+
+    def fitted(stop):
+        def go_on(records, epochs):
+            told.append(f"epoch {len(records)}")
+            if len(records) == stop:
+                raise KeyboardInterrupt
+
+        how = {"epochs": 50, "batch_size": 20, "minutes": 1, "checkpoint": tmp_path / "state", "on_plan": told.append}
+        fit(build("blm", program=Watermark(24)), small_data(), **how, on_epoch=go_on)
+
+    with pytest.raises(KeyboardInterrupt):
+        fitted(stop=2)
+    fitted(stop=None)
+    assert told == [5, "epoch 1", "epoch 2", 5, "epoch 3", "epoch 4", "epoch 5"]
 
 
 def test_more_epochs_than_were_allowed_cannot_have_been_planned(clocked, tmp_path):

@@ -38,15 +38,23 @@ def test_rows_and_blocks_are_what_was_added():
     assert labels.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_a_full_disk_is_an_error_before_anything_is_written(monkeypatch, tmp_path):
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_an_error_before_anything_is_written(monkeypatch, tmp_path, code):
     def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(ReprogramError, match=rf"no room in '{re.escape(str(tmp_path))}'; make room there, or .* by TMPDIR"):
         kept()
     assert not list(tmp_path.iterdir())
+
+
+def test_the_file_has_no_name_that_could_stay(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    table = kept()
+    assert not list(tmp_path.iterdir())
+    assert table.rows(torch.tensor([1])).tolist() == [[3.0, 4.0, 5.0]]
 
 
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])

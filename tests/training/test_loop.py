@@ -495,3 +495,8 @@ def test_data_that_say_nothing_give_finite_numbers(mapping, case):
     assert result.test.confidence.isfinite().all()
     if case in ("identical images", "constant logits"):
         assert result.test.accuracy == pytest.approx(1 / 3)
+
+
+def test_data_that_are_none_are_refused():
+    with pytest.raises(ReprogramError, match=r"data of type str were given, but a DataSet is expected; use load_data"):
+        fit(build("blm"), "photos")

@@ -187,10 +187,10 @@ def _earlier(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     stored = read_manifest(folder, "choose another --out, or remove the folder")
     if stored is None:
         raise ReprogramError(f"{str(folder)!r} holds a {MANIFEST} of another kind; choose another --out")
-    for name, value in manifest.items():
+    for name, value in sorted(manifest.items(), key=lambda part: part[0] == "data_sha256"):  # which other splits change, too
         if name != "shards" and stored.get(name) != value:
             raise ReprogramError(
-                f"the shards in {str(folder)!r} were made with another {name.replace('_', ' ')}; "
+                f"the shards in {str(folder)!r} were made with another {name.removesuffix('_sha256').replace('_', ' ')}; "
                 "continue them as they were begun, or choose another --out"
             )
     return dict(stored["shards"])

@@ -152,7 +152,10 @@ def _checked_config(values: dict[str, Any], before: dict[str, Any], resume: bool
     config = located(config)
     if begun:  # its paths were located when it was begun, perhaps in another folder
         kept = {name: before[name] for name in before if name not in values and name != "download"}
-        config = FitConfig.read({**config.given, **kept})
+        said = {**config.given, **kept}
+        for name in {"epochs", "minutes"} - set(values):  # how long a run shall be is not said anew by going on with it
+            said.pop(name, None)
+        config = FitConfig.read(said)
     return config
 
 

@@ -15,7 +15,6 @@ def finetune(prepared: Prepared, _settings: ReferenceSettings, book: FolderBook,
     """Train what `ReferenceModel.trained` names, for as many epochs as the configuration says; resumable to the bit."""
 
     def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
-        write_planned(prepared, book, epochs)
         book.write_records(records)
         progress.say(epoch_line(records[-1], epochs))
 
@@ -27,5 +26,6 @@ def finetune(prepared: Prepared, _settings: ReferenceSettings, book: FolderBook,
         decoding=decoding_of(prepared.config),
         progress=progress,
         on_epoch=on_epoch,
+        on_plan=lambda epochs: write_planned(prepared, book, epochs),
         spent=spent_seconds(prepared),
     )

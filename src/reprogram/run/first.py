@@ -50,6 +50,7 @@ class FirstAnswer:
         selection: how the mapping was chosen, if it was chosen now.
         notes: what a reader of the result should know.
         known: the logits of the training images, where they were made now.
+        spent: seconds of the run when it was there.
     """
 
     candidate: Candidate
@@ -65,6 +66,7 @@ class FirstAnswer:
     selection: Selection | None = None
     notes: tuple[str, ...] = ()
     known: KeptLogits | None = None
+    spent: float = 0.0
 
     def __str__(self) -> str:
         """It in one sentence."""
@@ -107,6 +109,7 @@ class FirstAnswer:
             "origin": self.origin,
             "digest": self.digest,
             "notes": list(self.notes),
+            "spent": self.spent,
         }
 
     @classmethod
@@ -116,7 +119,8 @@ class FirstAnswer:
         left_out = None if values["left_out"] is None else Score.from_json(values["left_out"])
         candidate = Candidate(values["mapping"], values["settings"])
         facts = (values["how"], said, values["images_per_second"], values["origin"], values["digest"])
-        return cls(candidate, values["record"], left_out, *facts, notes=tuple(values["notes"]))
+        spent = float(values.get("spent", values["record"]["seconds"]))
+        return cls(candidate, values["record"], left_out, *facts, notes=tuple(values["notes"]), spent=spent)
 
 
 class StoredAnswer(BaseModel):
@@ -133,6 +137,7 @@ class StoredAnswer(BaseModel):
     origin: dict[str, str]
     digest: str | None
     notes: list[str]
+    spent: float = 0.0  # which it did not always say
 
 
 def first_answer(

@@ -357,20 +357,22 @@ def continued_run(
             f"the model in {str(folder)!r} was changed by reprogram update, which training on would undo; start a new run"
         )
     by_itself = ("program", "mapping") if stored.get("protocol") != "paper" else ()  # auto where nothing was said
+    by_clock = stored.get("minutes") is not None  # its time may have been up before its last epoch, or before the first
+    planned = not by_clock or checkpoint_of(folder).exists()
     for name, value in config.given.items():
         before, said = stored.get(name), given.get(name, AUTO if name in by_itself else None)
-        if name == "download" or value in (before, said) or (name == "epochs" and value > stored["epochs"]):
+        if name == "download" or value in (before, said) or (name == "epochs" and (value > stored["epochs"] or not planned)):
             continue
+        flag = f"--{name.replace('_', '-')}"
+        there = f"was made without {flag}" if before is None else f"has {before}"
         raise ReprogramError(
-            f"--{name.replace('_', '-')} {value} was given, but the run in {str(folder)!r} has {before}; "
-            "resume it as it was, or choose another --out"
+            f"{flag} {value} was given, but the run in {str(folder)!r} {there}; resume it as it was, or choose another --out"
         )
     stored["download"] = config.download  # what a folder says asks for no network; what is said now does
     longer: dict[str, Any] = {}
     wanted = config.given.get("epochs", 0)
-    by_clock = stored.get("minutes") is not None  # its time may have been up before its last epoch
     again = by_clock and "minutes" in config.given and wanted == given.get("epochs")  # the same command
-    if not again and (wanted > stored["epochs"] or (by_clock and wanted == stored["epochs"])):
+    if wanted and not again and (wanted > stored["epochs"] or not planned or (by_clock and wanted == stored["epochs"])):
         longer = {"epochs": config.epochs, "minutes": None}  # what is said now, and no longer by the clock
     config = FitConfig.read(stored | longer)
     check_precision(config, given, folder)

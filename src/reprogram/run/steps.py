@@ -122,7 +122,7 @@ def _first(prepared: Prepared, book: Book, progress: Progress, *, usable: bool) 
     if first.selection is not None:
         progress.say(f"chosen {first.selection}")
     progress.say(f"{first}; in {duration(first.record['seconds'])}")
-    first = book.write_first(first, usable=usable)
+    first = book.write_first(replace(first, spent=spent_seconds(prepared)), usable=usable)
     if usable:
         book.write_records([first.record])
     return first
@@ -163,13 +163,13 @@ def _result(records: list[dict[str, Any]], selected: int, model: Reprogrammed, t
 def _tried(prepared: Prepared, first: FirstAnswer, book: Book, progress: Progress) -> FitResult:
     """Train a program and keep it if it pays."""
     config, data, name = prepared.config, prepared.data, prepared.model.program.name
-    reason = _no_trial(first, _patience(config))
+    reason, remedy = _no_trial(first, _patience(config)), ""
     if reason is None and not prepared.model.mapping.settings.smooth:
         reason = f"mapping {first.candidate} changes in steps alone, which no gradient sees"
     if reason is None and _out_of_time(prepared, first, book):
-        reason = f"the time is up (minutes = {config.minutes:g})"
+        reason, remedy = f"the time is up (minutes = {config.minutes:g})", "; with epochs = 20, say, it goes on all the same"
     if reason is not None:
-        progress.say(f"no program is trained: {reason}")
+        progress.say(f"no program is trained: {reason}{remedy}")
         return _untrained(first, prepared, book, progress, steps=[{"program": name, "kept": False, "told": reason}])
     assert data.val is not None
     others = (len(data.val) + len(data.test)) / first.images_per_second
@@ -208,17 +208,20 @@ def write_planned(prepared: Prepared, book: Book, epochs: int) -> None:
 
 def spent_seconds(prepared: Prepared, first: FirstAnswer | None = None) -> float:
     """Seconds of the run so far, those of its first answer also where an earlier process made it."""
-    before: float = 0.0 if first is None else first.record["seconds"]
+    before: float = 0.0 if first is None else first.spent
     here = max(before, time.monotonic() - prepared.started)
     spent, _ = prepared.ranks.told(lambda: (here, {}))  # no two clocks agree, but all must do the same
     return float(spent)
 
 
 def _out_of_time(prepared: Prepared, first: FirstAnswer, book: Book) -> bool:
-    """Whether the minutes were used up before a training could begin; one that has begun goes on, however long to load."""
+    """Whether the minutes were used up before a training could begin; one that has begun goes on, however long to load.
+
+    By what the first answer has stored, so that every process which goes on decides alike.
+    """
     minutes = prepared.config.minutes
     begun, _ = prepared.ranks.told(lambda: (book.checkpoint is not None and book.checkpoint.exists(), {}))
-    return minutes is not None and not begun and spent_seconds(prepared, first) >= 60 * minutes
+    return minutes is not None and not begun and first.spent >= 60 * minutes
 
 
 def _trained(
@@ -235,7 +238,6 @@ def _trained(
     book.catch_up(prepared.model.program)
 
     def on_epoch(records: list[dict[str, Any]], epochs: int) -> None:
-        write_planned(prepared, book, epochs)
         book.write_program(len(records), prepared.model.program)  # before the epoch is told
         book.write_records([*before, *records])
         progress.say(epoch_line(records[-1], epochs))
@@ -250,6 +252,7 @@ def _trained(
         known=prepared.known,
         ranks=prepared.ranks,
         on_epoch=on_epoch,
+        on_plan=lambda epochs: write_planned(prepared, book, epochs),
         spent=spent_seconds(prepared, first),
         enough=enough_after(_patience(prepared.config), before[0]["accuracy"]["val"]) if before else None,
     )

@@ -52,10 +52,10 @@ class Budget:
         left = (1 - _SPARE) * self.seconds - self.spent - first
         return max(1, min(most, int(left / max(each, 1e-9))))
 
-    def used_up(self, records: list[dict[str, Any]]) -> bool:
+    def used_up(self, records: list[dict[str, Any]], between: float = 0.0) -> bool:
         """Whether those up to the next measured epoch would not fit; only after one that was measured.
 
-        Each is taken to be as long as the longest of the last ones.
+        Each is taken to be as long as the longest of the last ones, and `between` any two pass so many seconds more.
 
         >>> record = {"seconds": 5.0, "accuracy": {"test": 0.5}}
         >>> [Budget(20).used_up([record] * epochs) for epochs in (0, 3, 4)]
@@ -65,7 +65,7 @@ class Budget:
         """
         if not records or records[-1]["accuracy"]["test"] is None:
             return False
-        seconds: list[float] = [record["seconds"] for record in records]
+        seconds: list[float] = [record["seconds"] + between for record in records]
         return self.spent + sum(seconds) + self.every * max(seconds[-3:]) > self.seconds
 
 

@@ -4,7 +4,6 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,8 @@ from reprogram.mappings.selection import Block
 from reprogram.progress import Progress
 from reprogram.ranks import ALONE, Ranks
 from reprogram.reprogrammed import Reprogrammed
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a disk, a quota, a limit of the size of files
 
 
 class KeptLogits:
@@ -208,17 +209,16 @@ def _expanding(model: Reprogrammed) -> Callable[[Tensor], Tensor]:
 
 
 def _reserved(n: int, width: int) -> "np.memmap[Any, Any]":
-    """Room on disk for a table of zeros: the file loses its name at once, and its place with the last reference to it."""
-    with tempfile.TemporaryDirectory(prefix="reprogram-", ignore_cleanup_errors=True) as folder:
-        path, length = Path(folder) / "logits", 4 * max(n, 1) * width
-        with path.open("wb") as file:
+    """Room on disk for a table of zeros, in a file without a name: its place goes with the last reference to it."""
+    length = 4 * max(n, 1) * width
+    with tempfile.TemporaryFile(prefix="reprogram-") as file:
+        try:  # a full disk is an error now, and not a signal when it is written to
             file.truncate(length)
-            try:  # a full disk is an error now, and not a signal when it is written to
-                os.posix_fallocate(file.fileno(), 0, length)
-            except (AttributeError, OSError) as error:  # no such call here, or on this file system
-                if getattr(error, "errno", None) == errno.ENOSPC:
-                    raise ReprogramError(
-                        f"the logits of {n} images take {length / 1e6:.0f} MB, for which there is no room in "
-                        f"{tempfile.gettempdir()!r}; make room there, or name another folder by TMPDIR"
-                    ) from None
-        return np.memmap(path, dtype=np.float32, mode="r+", shape=(n, width))
+            os.posix_fallocate(file.fileno(), 0, length)
+        except (AttributeError, OSError) as error:  # no such call here, or on this file system
+            if getattr(error, "errno", None) in _FULL:
+                raise ReprogramError(
+                    f"the logits of {n} images take {length / 1e6:.1f} MB, for which there is no room in "
+                    f"{tempfile.gettempdir()!r}; make room there, or name another folder by TMPDIR"
+                ) from None
+        return np.memmap(file, dtype=np.float32, mode="r+", shape=(n, width))

@@ -45,6 +45,7 @@ def fit(
     decoding: Decoding | None = None,
     progress: Progress | None = None,
     on_epoch: OnEpoch | None = None,
+    on_plan: Callable[[int], None] | None = None,
     enough: Enough | None = None,
     spent: float = 0.0,
     known: KeptLogits | None = None,
@@ -63,6 +64,7 @@ def fit(
         decoding: how images are decoded, and what becomes of bad ones.
         progress: where to show progress; silent by default.
         on_epoch: called after each epoch with all records so far and the number of epochs to come to.
+        on_plan: called once before the first epoch, also where a fit is continued, with the number of epochs to come to.
         enough: told all records so far, before each epoch but the first, whether to end here. It must say the same about
             the same records, or a fit that is continued ends otherwise. By default, what `patience` says.
         spent: seconds of `minutes` that were gone before this was called; where a checkpoint says so, those that were gone
@@ -83,6 +85,8 @@ def fit(
     settings = settings.model_copy(update={"precision": precision.precision})
     model.precision = precision.precision
     progress = progress or Progress()
+    if not isinstance(data, DataSet):
+        raise ReprogramError(f"data of type {type(data).__name__} were given, but a DataSet is expected; use load_data(...)")
     if model.classes != data.classes:
         raise ReprogramError(
             f"the model has the classes {', '.join(model.classes[:3])} ... ({len(model.classes)}), but the data "
@@ -113,6 +117,8 @@ def fit(
     with torch.backends.cudnn.flags(deterministic=True, benchmark=False):
         _keep_what_stays(state, data.train, sizes["train"], progress)
         enough = _within_budget(state, data, began, enough, progress)
+        if on_plan is not None:
+            on_plan(state.epochs)
         _run_epochs(state, data, checkpoint, origin, progress, on_epoch, enough)
         return state.finish(data, progress)
 
@@ -139,11 +145,14 @@ def _within_budget(state: FitState, data: DataSet, began: float, enough: Enough 
             state.model.accelerated = None
             progress.say("network: as it is after all, as so few images do not repay preparing it")
     budget = Budget(seconds, state.spent, state.settings.evaluate_every)
+    here, known = time.monotonic(), len(state.records)
 
     def over(records: list[dict[str, Any]]) -> bool:
         if enough is not None and enough(records):
             return True
-        used, _ = state.ranks.told(lambda: (budget.used_up(records), {}))
+        own = [record["seconds"] for record in records[known:]]
+        between = max(time.monotonic() - here - sum(own), 0.0) / max(len(own), 1)  # such as to write a checkpoint
+        used, _ = state.ranks.told(lambda: (budget.used_up(records, between), {}))
         if used:
             done = f"{len(records)} of {state.epochs} epochs (minutes = {state.settings.minutes:g})"
             progress.say(f"time is up after {done}; epochs = {state.epochs} trains them all")

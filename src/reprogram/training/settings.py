@@ -25,8 +25,9 @@ class TrainingSettings(Settings):
         None,
         gt=0,
         le=1e6,
-        description="Train for about so long: as many epochs as fit, at most --epochs (200 if not said), with a schedule of "
-        "that length. By how fast this machine is now, so that --epochs is what repeats a run.",
+        description="Train for about so long: as many epochs as fit, at most --epochs (`reprogram fit`: 200 if not said), "
+        "with a schedule of that length. The number is decided once, by timing a few steps on this machine, and is told: as "
+        "--epochs it repeats the run. Loading counts, the report at the end does not.",
     )
     batch_size: int = Field(64, ge=1, le=2**31, description="Images per step (the paper: 256; 64 for DTD and OxfordPets).")
     lr: float = Field(
@@ -41,8 +42,8 @@ class TrainingSettings(Settings):
     schedule: Schedule = Field(
         "multistep",
         description="Learning rate: multistep (×0.1 at 50 % and 72 % of the epochs, the paper), cosine to 0 over all steps, "
-        "onecycle (up over the first fifth of all steps, then cosine to 0), or constant; `reprogram fit` takes onecycle, "
-        "and multistep for the program that --program auto tries.",
+        "onecycle (up over the first fifth of all steps, then cosine to 0), or constant. `reprogram fit` has onecycle where "
+        "nothing is said; the trial of --program auto and --protocol paper have multistep.",
         json_schema_extra=RESOLVED,
     )
     loss_temperature: LossTemperatureSetting = Field(
@@ -60,8 +61,8 @@ class TrainingSettings(Settings):
     patience: int | None = Field(
         None,
         ge=1,
-        description="End when the best validation accuracy is so many measured epochs old, which makes little sense with a "
-        "schedule that gains most at its end; by default, only the trial of --program auto ends so, after 2.",
+        description="Stop when so many evaluations have not improved the validation accuracy, which makes little sense with "
+        "a schedule that gains most at its end; by default, only the trial of --program auto ends so, after 2.",
     )
     augment: Augment = Field(
         "none",
@@ -81,7 +82,9 @@ class TrainingSettings(Settings):
     seed: int = Field(0, ge=0, le=2**63 - 1, description="The run is a function of its settings and this number.")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "fp32",
-        description="Precision of the frozen model's passes; auto: bf16 where the hardware has it and the model gains.",
+        description="Precision of the frozen model's passes. auto: bf16 where the processor multiplies it itself and most "
+        "of the model's work is of a kind that gains, else fp32. bf16 without the hardware can take 100 times as long; "
+        "fp16 is for GPUs.",
     )
     evaluate_every: int = Field(1, ge=1, description="Validate and test after every so many epochs, and after the last one.")
     calibration: Calibration = Field(
