@@ -19,7 +19,7 @@ _TIMED = re.compile(rb'<(span|td) class="(?:n )?seconds[^"]*">[^<]*</\1>|<!-- sh
 SMALL = ("--model", "timm:test_resnet", "--no-pretrained", "--canvas", "64")
 TRAINED = (*SMALL, "--batch-size", "16", "--lr", "0.05", "--epochs", "2", "--val-fraction", "0.25")
 #: What tells how long something took, and so is never twice the same.
-TIMES = ("seconds", "images_per_second")
+TIMES = ("seconds", "images_per_second", "spent")
 _ANY_FIT = ("fit", "--data", "../data/shapes", *TRAINED, "--out", "run")
 _FIT = (*_ANY_FIT, "--program", "padding", "--mapping", "blm+")
 _FIT_AUTO = (*_ANY_FIT, "--program", "padding", "--mapping", "auto", "--no-cache")
