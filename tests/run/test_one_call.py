@@ -118,3 +118,8 @@ def test_auto_chooses_as_the_command_line_does(shapes, tmp_path):
     chosen = json.loads((tmp_path / "run" / "selection.json").read_text())["choice"]["mapping"]
     assert result.model.mapping.name == chosen
     assert torch.equal(result.model.mapping.weights, Reprogrammed.load(tmp_path / "run").mapping.weights)
+
+
+def test_nothing_can_be_continued_nowhere():
+    with pytest.raises(ReprogramError, match="resume was given without out"):
+        fit_data("digits", resume=True)

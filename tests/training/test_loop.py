@@ -500,3 +500,9 @@ def test_data_that_say_nothing_give_finite_numbers(mapping, case):
 def test_data_that_are_none_are_refused():
     with pytest.raises(ReprogramError, match=r"data of type str were given, but a DataSet is expected; use load_data"):
         fit(build("blm"), "photos")
+
+
+def test_data_that_are_no_split_are_refused():
+    for given, name in ((small_data(), "DataSet"), ("photos", "str")):
+        with pytest.raises(ReprogramError, match=f"{name} was given, but a split is expected; give data.test, for example"):
+            evaluate(build("blm"), given)

@@ -49,6 +49,8 @@ def fit_data(
     config = FitConfig.read({"data": str(data) if named else IN_MEMORY, **settings})
     config = located(config) if named else config
     loaded: DataSet | None = None if named else load_data(data, split_seed=config.split_seed, group=config.group)
+    if resume and out is None:
+        raise ReprogramError("resume was given without out; name the run folder that is to be continued")
     if out is not None:
         if isinstance(config.extras.get("prior"), PriorMatrix):
             raise ReprogramError(

@@ -186,6 +186,8 @@ def evaluate(
         asked: `calibration`, `coverage`, `per_class` and `strict`; see `reprogram.mappings.asked.Asked`.
     """
     wanted = Asked.read(asked)
+    if not isinstance(split, Split):
+        raise ReprogramError(f"{type(split).__name__} was given, but a split is expected; give data.test, for example")
     told = classes if classes is not None else split.classes
     if told is not None and tuple(told) != model.classes:
         raise ReprogramError(
