@@ -234,9 +234,11 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
         load_data("d" * 5000)
 
 
-def test_a_run_is_no_folder_of_images(tmp_path):
+@pytest.mark.parametrize("folders", [["artefact"], ["artefact", "checkpoint"]])
+def test_a_run_is_no_folder_of_images(tmp_path, folders):
     run = tmp_path / "run"
-    (run / "artefact").mkdir(parents=True)
+    for name in folders:
+        (run / name).mkdir(parents=True)
     for name in ("config.json", "environment.json"):
         (run / name).write_text("{}")
     with pytest.raises(ReprogramError, match="is a run of reprogram, but images are expected; name what it was fitted to"):

@@ -115,7 +115,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _scan(folder: Path, classes: tuple[str, ...], left_out: Counter[str]) -> FileSplit:
     """All images of class folders; what else lies there is counted in `left_out`, by kind."""
-    if len(classes) < 2 and all((folder / name).is_file() for name in ("config.json", "environment.json")):
+    if all((folder / name).is_file() for name in ("config.json", "environment.json")):
         raise ReprogramError(
             f"folder {str(folder)!r} is a run of reprogram, but images are expected; name what it was fitted to"
         )
