@@ -84,16 +84,15 @@ def _update(
         progress.say(f"note: {model.precision_note}")
     images = _Images(model, stored_config(folder) if (folder / "config.json").exists() else None, progress)
     given = [None if spec is None else images.samples(spec) for spec in (add, forget, samples)]
-    new, used = set() if add is None else images.fingerprints(add), seen_images(folder)
-    if again := len(new & used):
+    seen, new = seen_images(folder), set() if add is None else images.fingerprints(add)
+    if again := len(new & seen):
         progress.say(
             f"note: {again} of these {len(new)} images were used in this run; what its training counted counts twice"
         )
     before = read_description(path).get("updates") or []
     change = change_mapping(model.mapping, add=given[0], forget=given[1], remove=remove, samples=given[2], earlier=before)
     model.mapping = change.mapping
-    seen = seen_images(folder)
-    known = seen | (set() if add is None else images.fingerprints(add))
+    known = seen | new
     if out is None and known != seen:  # before the artefact: an image too many among those that are known does no harm
         write_seen(folder, sorted(known))
     model.save(path if out is None else out, updates=[*before, change.record])

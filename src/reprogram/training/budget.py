@@ -99,10 +99,8 @@ def _told(seconds: float) -> str:
 def _epoch_seconds(state: FitState, data: DataSet) -> tuple[float, float]:
     """What an epoch takes, and what the first one takes in addition."""
     frozen = state.model.frozen
-    memory, frozen.memory = (
-        frozen.memory,
-        None,
-    )  # what is remembered comes quicker than a pass, and what is timed is no answer
+    memory = frozen.memory
+    frozen.memory = None  # what is remembered comes quicker than a pass, and what is timed is no answer to remember
     try:
         return _timed(state, data)
     finally:
